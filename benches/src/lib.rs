@@ -1,0 +1,1 @@
+//! Benchmarks of numrsc against its peers.

@@ -1,0 +1,1 @@
+//! Ahead-of-time compiler for ONNX models: library and command.

@@ -1,0 +1,1 @@
+//! The thin runtime that loads and runs what numrsc compiled.
