@@ -262,7 +262,13 @@ fn e8m0_to_bits(x: f64, saturate: bool) -> u64 {
     let exp = if x == 0.0 { -127 } else { ((x.to_bits() >> 52) as i32 - 1023).max(-127) };
     let up = x > 0.0 && x * 2f64.powi(-exp) >= 1.5;
     match exp + i32::from(up) + 127 {
-        code if code > 0xfe => if saturate { 0xfe } else { 0xff },
+        code if code > 0xfe => {
+            if saturate {
+                0xfe
+            } else {
+                0xff
+            }
+        }
         code => code as u64,
     }
 }

@@ -1,0 +1,497 @@
+//! Type rules of the core ops. A rule refuses what is provably wrong; what only run time can tell is checked there.
+use crate::{
+    DType, Dim, Func, Result, Scalar, Tensor, Type,
+    dim::Sym,
+    op::{ReduceFn, ScatterFn},
+    refuse,
+    types::{Elem, TensorType, join},
+};
+use std::sync::Arc;
+
+pub(crate) fn param(_: &i64, ty: &Type) -> Result<Type> {
+    checked(ty.clone())
+}
+
+pub(crate) fn constant(value: &Tensor) -> Result<Type> {
+    Ok(Type::tensor(value.dtype(), value.shape().iter().map(|&d| Dim::from(d)).collect::<Vec<_>>()))
+}
+
+pub(crate) fn iota(dtype: &DType, shape: &Vec<Dim>, axis: &i64) -> Result<Type> {
+    if !dtype.is_int() && !dtype.is_float() {
+        refuse!("iota of {dtype}");
+    }
+    in_axes(*axis, shape.len())?;
+    checked(Type::tensor(*dtype, shape.clone()))
+}
+
+pub(crate) fn size(_: &Dim) -> Result<Type> {
+    Ok(Type::scalar(DType::I64))
+}
+
+pub(crate) fn bind(x: &Type, _: &Sym) -> Result<Type> {
+    if *x != Type::scalar(DType::I64) {
+        refuse!("bind takes an i64 scalar, got {x}");
+    }
+    Ok(x.clone())
+}
+
+pub(crate) fn map(xs: &[&Type], f: &Scalar) -> Result<Type> {
+    let xs = tensors(xs)?;
+    let Some(first) = xs.first() else { refuse!("map needs an operand") };
+    if let Some(other) = xs.iter().find(|x| x.shape != first.shape) {
+        refuse!("map over different shapes: {first} and {other}");
+    }
+    let dtypes: Vec<DType> = xs.iter().map(|x| x.dtype).collect();
+    let types = f.types(&dtypes)?;
+    Ok(Type::tensor(*types.last().ok_or("empty expression")?, first.shape.clone()))
+}
+
+pub(crate) fn reshape(x: &Type, shape: &Vec<Dim>) -> Result<Type> {
+    let x = x.as_tensor()?;
+    let (from, to) = (Dim::product(&x.shape), Dim::product(shape));
+    if from.equals(&to) == Some(false) {
+        refuse!("cannot reshape {x} ({from} elements) to [{}] ({to} elements)", join(shape, ", "));
+    }
+    checked(Type::tensor(x.dtype, shape.clone()))
+}
+
+pub(crate) fn transpose(x: &Type, perm: &Vec<i64>) -> Result<Type> {
+    let x = x.as_tensor()?;
+    let mut sorted = perm.clone();
+    sorted.sort_unstable();
+    if sorted.iter().copied().ne(0..x.rank() as i64) {
+        refuse!("perm {perm:?} is not a permutation of the {} axes of {x}", x.rank());
+    }
+    Ok(Type::tensor(x.dtype, perm.iter().map(|&p| x.shape[p as usize].clone()).collect::<Vec<_>>()))
+}
+
+pub(crate) fn broadcast(x: &Type, shape: &Vec<Dim>, axes: &Vec<i64>) -> Result<Type> {
+    let x = x.as_tensor()?;
+    if axes.len() != x.rank() || !axes.is_sorted_by(|a, b| a < b) {
+        refuse!("broadcast axes {axes:?} must be one increasing number per axis of {x}");
+    }
+    for (&axis, d) in axes.iter().zip(&x.shape) {
+        let to = &shape[in_axes(axis, shape.len())?];
+        if d.equals(&Dim::ONE) == Some(false) && d.equals(to) == Some(false) {
+            refuse!("cannot broadcast {x} to [{}]", join(shape, ", "));
+        }
+    }
+    checked(Type::tensor(x.dtype, shape.clone()))
+}
+
+pub(crate) fn slice(x: &Type, starts: &Vec<Dim>, sizes: &Vec<Dim>, steps: &Vec<i64>) -> Result<Type> {
+    let x = x.as_tensor()?;
+    if [starts.len(), sizes.len(), steps.len()] != [x.rank(); 3] {
+        refuse!("slice of {x} needs {} starts, sizes and steps", x.rank());
+    }
+    for (i, d) in x.shape.iter().enumerate() {
+        if steps[i] == 0 {
+            refuse!("slice with step 0");
+        }
+        if sizes[i].equals(&Dim::ZERO) != Some(false) {
+            continue;
+        }
+        let last = &starts[i] + &(&(&sizes[i] - &Dim::ONE) * &Dim::Const(steps[i]));
+        for at in [&starts[i], &last] {
+            if Dim::ZERO.at_most(at) == Some(false) || d.at_most(at) == Some(true) {
+                refuse!("slice of {x} leaves axis {i}: element {at} of {d}");
+            }
+        }
+    }
+    checked(Type::tensor(x.dtype, sizes.clone()))
+}
+
+pub(crate) fn pad(x: &Type, value: &Type, low: &Vec<Dim>, high: &Vec<Dim>) -> Result<Type> {
+    let x = x.as_tensor()?;
+    if *value != Type::scalar(x.dtype) {
+        refuse!("pad value for {x} must be a scalar {}, got {value}", x.dtype);
+    }
+    if [low.len(), high.len()] != [x.rank(); 2] {
+        refuse!("pad of {x} needs {} amounts on each side", x.rank());
+    }
+    let padded: Vec<Dim> = x.shape.iter().zip(low.iter().zip(high)).map(|(d, (l, h))| &(d + l) + h).collect();
+    checked(Type::tensor(x.dtype, padded))
+}
+
+pub(crate) fn concat(xs: &[&Type], axis: &i64) -> Result<Type> {
+    let xs = tensors(xs)?;
+    let Some((first, rest)) = xs.split_first() else { refuse!("concat needs an operand") };
+    let axis = in_axes(*axis, first.rank())?;
+    let mut shape = first.shape.clone();
+    for x in rest {
+        let fits = x.dtype == first.dtype && x.rank() == first.rank();
+        if !fits || (0..x.rank()).any(|i| i != axis && x.shape[i].equals(&first.shape[i]) == Some(false)) {
+            refuse!("cannot concatenate {first} and {x} along axis {axis}");
+        }
+        shape[axis] = &shape[axis] + &x.shape[axis];
+        // Where only one of two equal sizes is known as a number, keep the number.
+        for i in (0..x.rank()).filter(|&i| i != axis) {
+            if x.shape[i].as_const().is_some() {
+                shape[i] = x.shape[i].clone();
+            }
+        }
+    }
+    checked(Type::tensor(first.dtype, shape))
+}
+
+pub(crate) fn gather(x: &Type, indices: &Type, axis: &i64, batch: &i64) -> Result<Type> {
+    let (x, indices) = (x.as_tensor()?, indices.as_tensor()?);
+    let axis = in_axes(*axis, x.rank())?;
+    let batch = usize::try_from(*batch).map_err(|_| "negative batch")?;
+    if indices.dtype != DType::I64 {
+        refuse!("gather indices must be i64, got {indices}");
+    }
+    if batch > axis || batch > indices.rank() {
+        refuse!("gather along axis {axis} cannot share {batch} axes of {x} and {indices}");
+    }
+    if (0..batch).any(|i| x.shape[i].equals(&indices.shape[i]) == Some(false)) {
+        refuse!("gather: the shared axes of {x} and {indices} differ");
+    }
+    let shape = [&x.shape[..axis], &indices.shape[batch..], &x.shape[axis + 1..]].concat();
+    Ok(Type::tensor(x.dtype, shape))
+}
+
+pub(crate) fn scatter(x: &Type, indices: &Type, updates: &Type, f: &ScatterFn) -> Result<Type> {
+    let (x, indices, updates) = (x.as_tensor()?, indices.as_tensor()?, updates.as_tensor()?);
+    if indices.dtype != DType::I64 || indices.rank() != 1 || x.rank() == 0 || x.rank() != updates.rank() {
+        refuse!("scatter takes a tensor, an i64 vector and updates of the same rank, got {x}, {indices}, {updates}");
+    }
+    let fits = x.dtype == updates.dtype
+        && indices.shape[0].equals(&updates.shape[0]) != Some(false)
+        && (1..x.rank()).all(|i| x.shape[i].equals(&updates.shape[i]) != Some(false));
+    if !fits {
+        refuse!("scatter: updates {updates} at {indices} do not fit {x}");
+    }
+    if *f != ScatterFn::Set && !x.dtype.is_float() && !x.dtype.is_int() && x.dtype != DType::Bool {
+        refuse!("scatter cannot combine {}", x.dtype);
+    }
+    Ok(Type::Tensor(x.clone()))
+}
+
+pub(crate) fn reduce(x: &Type, f: &ReduceFn, axes: &Vec<i64>) -> Result<Type> {
+    let x = x.as_tensor()?;
+    reducible(x.dtype, *f)?;
+    let drop = distinct_axes(axes, x.rank())?;
+    let shape: Vec<Dim> = (0..x.rank()).filter(|i| !drop.contains(i)).map(|i| x.shape[i].clone()).collect();
+    Ok(Type::tensor(x.dtype, shape))
+}
+
+pub(crate) fn scan(x: &Type, f: &ReduceFn, axis: &i64, _: &bool, _: &bool) -> Result<Type> {
+    let x = x.as_tensor()?;
+    reducible(x.dtype, *f)?;
+    in_axes(*axis, x.rank())?;
+    Ok(Type::Tensor(x.clone()))
+}
+
+pub(crate) fn arg(x: &Type, f: &ReduceFn, axis: &i64, _: &bool) -> Result<Type> {
+    let x = x.as_tensor()?;
+    if !matches!(f, ReduceFn::Max | ReduceFn::Min) || x.dtype == DType::Str {
+        refuse!("arg finds the max or min of numbers");
+    }
+    let mut shape = x.shape.clone();
+    shape.remove(in_axes(*axis, x.rank())?);
+    Ok(Type::tensor(DType::I64, shape))
+}
+
+pub(crate) fn argsort(x: &Type, axis: &i64, _: &bool) -> Result<Type> {
+    let x = x.as_tensor()?;
+    in_axes(*axis, x.rank())?;
+    Ok(Type::tensor(DType::I64, x.shape.clone()))
+}
+
+pub(crate) fn compress(mask: &Type, count: &Sym) -> Result<Type> {
+    let m = mask.as_tensor()?;
+    if m.dtype != DType::Bool || m.rank() != 1 || count.starts_with('$') {
+        refuse!("compress takes a bool vector and names a size, got {mask} and {count}");
+    }
+    Ok(Type::tensor(DType::I64, [Dim::sym(count.clone())]))
+}
+
+pub(crate) fn contract(
+    a: &Type,
+    b: &Type,
+    a_batch: &Vec<i64>,
+    b_batch: &Vec<i64>,
+    a_sum: &Vec<i64>,
+    b_sum: &Vec<i64>,
+) -> Result<Type> {
+    let (a, b) = (a.as_tensor()?, b.as_tensor()?);
+    if a.dtype != b.dtype || !(a.dtype.is_float() || a.dtype.is_int()) {
+        refuse!("cannot contract {a} with {b}");
+    }
+    let a_used = distinct_axes(&[&a_batch[..], a_sum].concat(), a.rank())?;
+    let b_used = distinct_axes(&[&b_batch[..], b_sum].concat(), b.rank())?;
+    if a_batch.len() != b_batch.len() || a_sum.len() != b_sum.len() {
+        refuse!("contract pairs axes one to one");
+    }
+    for (&i, &j) in a_used.iter().zip(&b_used) {
+        if a.shape[i].equals(&b.shape[j]) == Some(false) {
+            refuse!("contract: axis {i} of {a} does not fit axis {j} of {b}");
+        }
+    }
+    let batch = a_batch.iter().map(|&i| a.shape[i as usize].clone());
+    let free_a = (0..a.rank()).filter(|i| !a_used.contains(i)).map(|i| a.shape[i].clone());
+    let free_b = (0..b.rank()).filter(|i| !b_used.contains(i)).map(|i| b.shape[i].clone());
+    Ok(Type::tensor(a.dtype, batch.chain(free_a).chain(free_b).collect::<Vec<_>>()))
+}
+
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn conv(
+    x: &Type,
+    w: &Type,
+    strides: &Vec<i64>,
+    dilations: &Vec<i64>,
+    spread: &Vec<i64>,
+    low: &Vec<Dim>,
+    high: &Vec<Dim>,
+    groups: &i64,
+) -> Result<Type> {
+    let (x, w) = (x.as_tensor()?, w.as_tensor()?);
+    if x.dtype != w.dtype || !(x.dtype.is_float() || x.dtype.is_int()) || x.rank() < 2 || x.rank() != w.rank() {
+        refuse!("cannot convolve {x} with {w}");
+    }
+    let space = x.rank() - 2;
+    if [strides.len(), dilations.len(), spread.len(), low.len(), high.len()] != [space; 5] {
+        refuse!("conv of {x} needs one stride, dilation, spread and pads per spatial axis");
+    }
+    if *groups < 1 || [strides, dilations, spread].iter().any(|v| v.iter().any(|&s| s < 1)) {
+        refuse!("conv groups, strides, dilations and spreads are positive");
+    }
+    let group_count = Dim::Const(*groups);
+    if x.shape[1].equals(&(&w.shape[1] * &group_count)) == Some(false) {
+        refuse!("conv: {x} has {} channels, {w} in {groups} groups needs {}", x.shape[1], &w.shape[1] * &group_count);
+    }
+    if w.shape[0].as_const().is_some_and(|c| c % groups != 0) {
+        refuse!("conv: {} output channels do not divide into {groups} groups", w.shape[0]);
+    }
+    let mut shape = vec![x.shape[0].clone(), w.shape[0].clone()];
+    for i in 0..space {
+        // n elements with s - 1 zeros between them are (n - 1) * s + 1 long (nothing if n is 0).
+        let n = &x.shape[2 + i];
+        let spread_size =
+            if spread[i] == 1 { n.clone() } else { &(&(n - &Dim::ONE) * &Dim::Const(spread[i])) + &Dim::ONE };
+        shape.push(window_count(&spread_size, &w.shape[2 + i], strides[i], dilations[i], &low[i], &high[i]));
+    }
+    checked(Type::tensor(x.dtype, shape))
+}
+
+pub(crate) fn window(
+    x: &Type,
+    f: &ReduceFn,
+    size: &Vec<i64>,
+    strides: &Vec<i64>,
+    dilations: &Vec<i64>,
+    low: &Vec<Dim>,
+    high: &Vec<Dim>,
+) -> Result<Type> {
+    let x = x.as_tensor()?;
+    reducible(x.dtype, *f)?;
+    let n = size.len();
+    if n > x.rank() || [strides.len(), dilations.len(), low.len(), high.len()] != [n; 4] {
+        refuse!("window over {n} axes of {x} needs as many strides, dilations and pads");
+    }
+    if [size, strides, dilations].iter().any(|v| v.iter().any(|&s| s < 1)) {
+        refuse!("window sizes, strides and dilations are positive");
+    }
+    let lead = x.rank() - n;
+    let mut shape = x.shape[..lead].to_vec();
+    for i in 0..n {
+        shape.push(window_count(&x.shape[lead + i], &Dim::Const(size[i]), strides[i], dilations[i], &low[i], &high[i]));
+    }
+    checked(Type::tensor(x.dtype, shape))
+}
+
+/// `floor((n + low + high - ((k - 1) * dilation + 1)) / stride) + 1`
+fn window_count(n: &Dim, k: &Dim, stride: i64, dilation: i64, low: &Dim, high: &Dim) -> Dim {
+    let reach = &(k - &Dim::ONE) * &Dim::Const(dilation);
+    let room = &(&(&(n + low) + high) - &reach) - &Dim::ONE;
+    &room.floor_div(&Dim::Const(stride)) + &Dim::ONE
+}
+
+pub(crate) fn if_(cond: &Type, captures: &[&Type], then: &Arc<Func>, or: &Arc<Func>, types: &[Type]) -> Result<Type> {
+    if *cond != Type::scalar(DType::Bool) {
+        refuse!("the condition of `if` is a bool scalar, got {cond}");
+    }
+    for branch in [then, or] {
+        accepts(branch, captures)?;
+        gives(branch, 0, types)?;
+    }
+    checked(Type::Tuple(types.to_vec()))
+}
+
+pub(crate) fn loop_(
+    trips: &Type,
+    cond: &Type,
+    values: &[&Type],
+    states: &i64,
+    body: &Arc<Func>,
+    types: &[Type],
+) -> Result<Type> {
+    let (count, keep) = (Type::scalar(DType::I64), Type::scalar(DType::Bool));
+    if *trips != count || *cond != keep {
+        refuse!("`loop` starts with an i64 and a bool scalar, got {trips} and {cond}");
+    }
+    let states = usize::try_from(*states).map_err(|_| "negative number of states")?;
+    if states > values.len() || states > types.len() {
+        refuse!("`loop` has {} values, not {states} states", values.len());
+    }
+    accepts(body, &[&[&count, &keep], values].concat())?;
+    gives(body, 0, &[keep])?;
+    gives(body, 1, &types[..states])?;
+    for (i, t) in types[states..].iter().enumerate() {
+        let t = t.as_tensor()?;
+        if t.rank() == 0 {
+            refuse!("the rows of a loop are stacked, so {t} cannot be their type");
+        }
+        gives(body, 1 + states + i, &[Type::tensor(t.dtype, t.shape[1..].to_vec())])?;
+    }
+    if body.results().len() != 1 + types.len() {
+        refuse!("the loop body gives {} results, not {}", body.results().len(), 1 + types.len());
+    }
+    checked(Type::Tuple(types.to_vec()))
+}
+
+/// Can the parameters of `f` hold values of these types, up to dimensions that differ?
+fn accepts(f: &Func, args: &[&Type]) -> Result<()> {
+    let params = f.params();
+    if params.len() != args.len() {
+        refuse!("the nested function takes {} values, got {}", params.len(), args.len());
+    }
+    for (param, arg) in params.iter().zip(args) {
+        if !may_hold(f.ty(*param), arg) {
+            refuse!("a nested parameter of type {} cannot hold {arg}", f.ty(*param));
+        }
+    }
+    Ok(())
+}
+
+/// Do the results of `f` from number `first` on fit these types, up to dimensions that differ?
+fn gives(f: &Func, first: usize, types: &[Type]) -> Result<()> {
+    let Some(results) = f.results().get(first..first + types.len()) else {
+        refuse!("the nested function has too few results");
+    };
+    for (r, ty) in results.iter().zip(types) {
+        if !may_hold(ty, f.ty(*r)) {
+            refuse!("a nested result of type {} does not fit {ty}", f.ty(*r));
+        }
+    }
+    Ok(())
+}
+
+/// Same kind, element type and rank, and no dimension provably different.
+pub(crate) fn may_hold(to: &Type, from: &Type) -> bool {
+    match (to, from) {
+        (Type::Tensor(a), Type::Tensor(b)) => {
+            a.dtype == b.dtype
+                && a.rank() == b.rank()
+                && a.shape.iter().zip(&b.shape).all(|(x, y)| {
+                    // Two symbols may stand for the same number, two numbers may not.
+                    x.as_const().is_none() || y.as_const().is_none() || x == y
+                })
+        }
+        (Type::Seq(a), Type::Seq(b)) => a.join(b).is_ok(),
+        (Type::Tuple(a), Type::Tuple(b)) => a.len() == b.len() && a.iter().zip(b).all(|(x, y)| may_hold(x, y)),
+        _ => false,
+    }
+}
+
+pub(crate) fn get(tuple: &Type, index: &i64) -> Result<Type> {
+    match tuple {
+        Type::Tuple(ts) => match usize::try_from(*index).ok().and_then(|i| ts.get(i)) {
+            Some(t) => Ok(t.clone()),
+            None => refuse!("{tuple} has no element {index}"),
+        },
+        _ => refuse!("`get` takes a tuple, got {tuple}"),
+    }
+}
+
+pub(crate) fn seq_make(xs: &[&Type], elem: &Elem) -> Result<Type> {
+    for x in xs {
+        fits(elem, x)?;
+    }
+    checked(Type::Seq(Box::new(elem.clone())))
+}
+
+pub(crate) fn seq_len(seq: &Type) -> Result<Type> {
+    seq.as_seq()?;
+    Ok(Type::scalar(DType::I64))
+}
+
+pub(crate) fn seq_at(seq: &Type, index: &Type, ty: &Type) -> Result<Type> {
+    is_index(index)?;
+    let (elem, want) = (seq.as_seq()?, Elem::of(ty)?);
+    if elem.join(&want).is_err() {
+        refuse!("elements of {seq} are not {ty}");
+    }
+    checked(ty.clone())
+}
+
+pub(crate) fn seq_insert(seq: &Type, index: &Type, x: &Type, elem: &Elem) -> Result<Type> {
+    is_index(index)?;
+    fits(elem, x)?;
+    if !elem.admits(seq.as_seq()?) {
+        refuse!("a sequence of {elem} cannot hold {seq}");
+    }
+    Ok(Type::Seq(Box::new(elem.clone())))
+}
+
+pub(crate) fn seq_erase(seq: &Type, index: &Type) -> Result<Type> {
+    is_index(index)?;
+    seq.as_seq()?;
+    Ok(seq.clone())
+}
+
+fn is_index(index: &Type) -> Result<()> {
+    if *index != Type::scalar(DType::I64) {
+        refuse!("an index is an i64 scalar, got {index}");
+    }
+    Ok(())
+}
+
+fn fits(elem: &Elem, x: &Type) -> Result<()> {
+    if !elem.admits(&Elem::of(x)?) {
+        refuse!("a sequence of {elem} cannot hold {x}");
+    }
+    Ok(())
+}
+
+fn tensors<'t>(xs: &[&'t Type]) -> Result<Vec<&'t TensorType>> {
+    xs.iter().map(|x| x.as_tensor()).collect()
+}
+
+fn in_axes(axis: i64, rank: usize) -> Result<usize> {
+    match usize::try_from(axis) {
+        Ok(a) if a < rank => Ok(a),
+        _ => refuse!("axis {axis} does not exist in rank {rank}"),
+    }
+}
+
+fn distinct_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
+    let list = axes.iter().map(|&a| in_axes(a, rank)).collect::<Result<Vec<_>>>()?;
+    if list.iter().enumerate().any(|(i, a)| list[..i].contains(a)) {
+        refuse!("axes {axes:?} repeat");
+    }
+    Ok(list)
+}
+
+fn reducible(dtype: DType, f: ReduceFn) -> Result<()> {
+    let bools = dtype == DType::Bool && matches!(f, ReduceFn::Max | ReduceFn::Min);
+    if !(dtype.is_float() || dtype.is_int() || bools) {
+        refuse!("cannot combine {dtype} by {f:?}");
+    }
+    Ok(())
+}
+
+/// No dimension may be provably negative.
+fn checked(ty: Type) -> Result<Type> {
+    let mut bad = None;
+    ty.for_each_dim(&mut |d| {
+        if d.as_const().is_some_and(|c| c < 0) || d.at_most(&Dim::Const(-1)) == Some(true) {
+            bad = Some(d.clone());
+        }
+    });
+    match bad {
+        Some(d) => refuse!("{ty} has the negative dimension {d}"),
+        None => Ok(ty),
+    }
+}

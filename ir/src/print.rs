@@ -1,0 +1,129 @@
+//! The textual form, written. [`crate::parse`] reads it back exactly.
+use crate::{DType, Elems, Func, Tensor, Value, types::join};
+use std::fmt::{self, Write};
+
+/// Larger constants print as hexadecimal bytes.
+const MAX_LISTED: usize = 64;
+
+/// How much of large constants to show.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detail {
+    /// Everything: reads back to the same function.
+    Exact,
+    /// Large constants as `...`, for people.
+    Brief,
+}
+
+impl fmt::Display for Func {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&func(self, Detail::Exact))
+    }
+}
+
+/// The text of a function.
+pub fn func(f: &Func, detail: Detail) -> String {
+    let mut out = String::new();
+    write_func(f, 0, detail, &mut out);
+    out.push('\n');
+    out
+}
+
+pub(crate) fn nested(f: &Func, out: &mut String) {
+    // The enclosing printer indents line by line, so nested text starts at the margin.
+    write_func(f, 0, Detail::Exact, out);
+}
+
+pub(crate) fn tensor(t: &Tensor, out: &mut String) {
+    write_tensor(t, Detail::Exact, out);
+}
+
+fn write_func(f: &Func, depth: usize, detail: Detail, out: &mut String) {
+    let margin = "  ".repeat(depth);
+    let name = |names: &[String], i: usize| names.get(i).map_or(String::new(), |n| format!(" {}", quoted(n)));
+    let params = f.params();
+    let listed: Vec<String> =
+        params.iter().map(|p| format!("{p}{}: {}", name(&f.param_names, p.0 as usize), f.ty(*p))).collect();
+    let _ = writeln!(out, "func({}) {{", listed.join(", "));
+    for (v, node) in f.values().skip(params.len()) {
+        let _ = write!(out, "{margin}  {v} = {}", node.op.name());
+        if !node.args.is_empty() {
+            let _ = write!(out, " {}", join(&node.args, ", "));
+        }
+        let attrs = node.op.attrs();
+        if !attrs.is_empty() {
+            out.push_str(" {");
+            for (i, (key, attr)) in attrs.iter().enumerate() {
+                let _ = write!(out, "{}{key}=", if i == 0 { "" } else { ", " });
+                match (&node.op, detail) {
+                    (crate::Op::Const { value }, _) => write_tensor(value, detail, out),
+                    _ => {
+                        let mut text = String::new();
+                        attr.print(&mut text);
+                        out.push_str(&text.replace('\n', &format!("\n{margin}  ")));
+                    }
+                }
+            }
+            out.push('}');
+        }
+        let _ = writeln!(out, " : {}", node.ty);
+    }
+    let results: Vec<String> = f
+        .results()
+        .iter()
+        .enumerate()
+        .map(|(i, r): (usize, &Value)| format!("{r}{}", name(&f.result_names, i)))
+        .collect();
+    let _ = write!(out, "{margin}  return {}\n{margin}}}", results.join(", "));
+}
+
+fn write_tensor(t: &Tensor, detail: Detail, out: &mut String) {
+    let _ = write!(out, "{}[{}]", t.dtype(), join(t.shape(), ", "));
+    if let Some(strings) = t.strings() {
+        let list: Vec<String> = strings.iter().map(|s| quoted(s)).collect();
+        let _ = write!(out, "({})", list.join(", "));
+    } else if t.len() <= MAX_LISTED {
+        let _ = write!(out, "({})", numbers(t).join(", "));
+    } else if detail == Detail::Brief {
+        out.push_str("(...)");
+    } else {
+        out.push('#');
+        t.bytes().iter().for_each(|b| {
+            let _ = write!(out, "{b:02x}");
+        });
+    }
+}
+
+fn numbers(t: &Tensor) -> Vec<String> {
+    let size = t.dtype().size();
+    match t.elems() {
+        Elems::Float(v) => v
+            .iter()
+            .zip(t.bytes().chunks_exact(size))
+            .map(|(x, bits)| if x.is_nan() { nan(t.dtype(), bits) } else { format!("{x:?}") })
+            .collect(),
+        Elems::Int(v) => v.iter().map(ToString::to_string).collect(),
+        Elems::Str(_) => vec![],
+    }
+}
+
+/// A NaN with its bits, so that it reads back the same.
+fn nan(dtype: DType, bytes: &[u8]) -> String {
+    debug_assert_eq!(bytes.len(), dtype.size());
+    let bits = bytes.iter().rev().fold(0u64, |x, &b| (x << 8) | u64::from(b));
+    format!("nan#{bits:x}")
+}
+
+/// `"text"` with quotes, backslashes and control characters escaped.
+pub(crate) fn quoted(s: &str) -> String {
+    let mut out = String::from("\"");
+    for c in s.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{{{:x}}}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out + "\""
+}
