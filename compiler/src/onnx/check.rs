@@ -3,8 +3,9 @@
 //! Everything is reported in one go. Each name is looked at once per graph it passes through, and prost bounds how
 //! deep graphs nest, so the time is near-linear in the size of the model.
 use super::{
+    calls::{self, Calls},
     domain,
-    order::Dependencies,
+    order::{Dependencies, Order},
     proto::{
         AttributeProto, DimensionValue, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
         SparseTensorProto, TensorProto, TypeProto, TypeValue, ValueInfoProto,
@@ -27,23 +28,12 @@ pub(super) struct Findings {
     pub(super) opsets: BTreeMap<String, i64>,
 }
 
-/// Nodes of one graph that have to be put in another order.
-#[derive(Debug)]
-pub(super) struct Order {
-    /// Which body: a function or, without one, the main graph.
-    function: Option<usize>,
-    /// The way from there: node, attribute, graph within the attribute.
-    steps: Vec<(usize, usize, usize)>,
-    order: Vec<usize>,
-}
-
 /// Newest version of the file format whose changes are known here.
 const NEWEST_IR: i64 = 14;
 /// More graphs inside graphs than prost lets through; guards models that were built in memory.
 const DEEPEST: usize = 64;
-/// Functions that call functions can stand for exponentially many nodes; this is how many are accepted, plus
-/// 64 for each node in the file.
-const MOST_EXPANDED: usize = 200_000;
+/// Enough to repair any model; a damaged file could fill the memory with its problems.
+const MOST_PROBLEMS: usize = 1000;
 
 pub(super) fn check(model: &ModelProto) -> Findings {
     let mut c = Checker::default();
@@ -69,27 +59,10 @@ pub(super) fn check(model: &ModelProto) -> Findings {
         Some(graph) => c.main(graph, &opsets),
         None => c.hinted(Place::model(), "the model has no graph".into(), "is it a model, and is the file complete?"),
     }
-    c.calls(&model.functions, &bodies);
+    c.found.problems.extend(calls::check(&model.functions, &bodies, &c.calls));
     c.sparse_sizes(model);
     c.found.opsets = opsets;
     c.found
-}
-
-/// Put nodes in the orders that the check found. Inner graphs come first in `orders`, so the steps to them still hold.
-pub(super) fn reorder(model: &mut ModelProto, orders: Vec<Order>) {
-    for Order { function, steps, order } in orders {
-        let nodes = match function {
-            Some(i) => model.functions.get_mut(i).map(|f| &mut f.node),
-            None => model.graph.as_mut().map(|g| &mut g.node),
-        };
-        let nodes = steps.iter().fold(nodes, |nodes, &(node, attribute, graph)| {
-            let attribute = nodes?.get_mut(node)?.attribute.get_mut(attribute)?;
-            Some(&mut attribute.subgraphs_mut().nth(graph)?.node)
-        });
-        if let Some(nodes) = nodes {
-            *nodes = order.iter().map(|&i| std::mem::take(&mut nodes[i])).collect();
-        }
-    }
 }
 
 /// Domain, name, overload.
@@ -108,12 +81,6 @@ struct Checker<'a> {
     calls: Calls,
     /// Dense bytes of all sparse tensors.
     sparse: usize,
-}
-
-#[derive(Default)]
-struct Calls {
-    nodes: usize,
-    functions: Vec<usize>,
 }
 
 /// A graph or the body of a function.
@@ -150,15 +117,15 @@ enum Definition {
 
 impl<'a> Checker<'a> {
     fn problem(&mut self, place: Place, message: String) {
-        self.found.problems.push(Problem::new(place, message));
+        add(&mut self.found.problems, Problem::new(place, message));
     }
 
     fn hinted(&mut self, place: Place, message: String, hint: &str) {
-        self.found.problems.push(Problem::new(place, message).hint(hint));
+        add(&mut self.found.problems, Problem::new(place, message).hint(hint));
     }
 
     fn warn(&mut self, place: Place, message: String) {
-        self.found.warnings.push(Problem::new(place, message));
+        add(&mut self.found.warnings, Problem::new(place, message));
     }
 
     fn ir_version(&mut self, version: Option<i64>) {
@@ -250,6 +217,12 @@ impl<'a> Checker<'a> {
             outputs: f.output.iter().map(String::as_str).collect(),
         };
         let mut context = Context { opsets, attributes: Some(attributes), missing: BTreeSet::new() };
+        for default in &f.attribute_proto {
+            self.attribute(&place, default, &context);
+            if default.subgraphs().next().is_some() {
+                self.problem(place(), format!("attribute `{}`: a graph cannot be a default", short(&default.name)));
+            }
+        }
         let undefined = self.body(&body, &mut context);
         self.undefined(undefined);
     }
@@ -507,42 +480,17 @@ impl<'a> Checker<'a> {
             }
         }
     }
+}
 
-    /// Functions may call each other, but not in a circle, and not so often that the model explodes when expanded.
-    fn calls(&mut self, functions: &[FunctionProto], bodies: &[Calls]) {
-        let mut dependencies = Dependencies::default();
-        for body in bodies {
-            body.functions.iter().for_each(|&callee| dependencies.push(callee));
-            dependencies.end_node();
-        }
-        let order = match dependencies.sort() {
-            Ok(order) => order,
-            Err(cycle) => {
-                let names: Vec<String> =
-                    cycle.iter().take(8).map(|&i| format!("`{}`", short(&functions[i].name))).collect();
-                let place = Place::graph(function_path(&functions[cycle[0]]));
-                return self.problem(place, format!("the function calls itself: {}", names.join(" calls ")));
-            }
-        };
-        let mut sizes = vec![0usize; bodies.len()];
-        let size = |body: &Calls, sizes: &[usize]| {
-            body.functions.iter().fold(body.nodes, |sum, &callee| sum.saturating_add(sizes[callee]))
-        };
-        for i in order {
-            sizes[i] = size(&bodies[i], &sizes);
-        }
-        let total = size(&self.calls, &sizes);
-        let stored = bodies.iter().fold(self.calls.nodes, |sum, body| sum + body.nodes);
-        if total > MOST_EXPANDED + 64 * stored {
-            self.problem(
-                Place::model(),
-                format!("{stored} nodes become {total} when functions are expanded, which is too many"),
-            );
-        }
+fn add(problems: &mut Vec<Problem>, problem: Problem) {
+    match problems.len() {
+        n if n < MOST_PROBLEMS => problems.push(problem),
+        MOST_PROBLEMS => problems.push(Problem::new(Place::model(), "there are more, which are not listed")),
+        _ => {}
     }
 }
 
-fn function_path(f: &FunctionProto) -> String {
+pub(super) fn function_path(f: &FunctionProto) -> String {
     let overload = if f.overload.is_empty() { String::new() } else { format!(":{}", short(&f.overload)) };
     format!("function {}::{}{overload}", short(&f.domain), short(&f.name))
 }

@@ -14,6 +14,7 @@ use std::{
 };
 
 /// Load a model, whatever its form. The content decides, not the name: NumRs writes JSON into `.onnx` files.
+/// The file, and files with external data, must not be changed as long as the model or its tensors are in use.
 pub fn load(path: &Path) -> Result<Model> {
     let bytes = map(path).map_err(|source| Error::Io { file: path.to_path_buf(), source })?;
     decode(path, path.parent(), bytes)
@@ -72,7 +73,7 @@ pub(super) fn map(path: &Path) -> io::Result<Bytes> {
         return Ok(Bytes::new());
     }
     // SAFETY: the map is private and read-only, and the owner inside `Bytes` keeps it alive. Like every program that
-    // maps its input, this one relies on nobody changing the file meanwhile; the documentation says so.
+    // maps its input, this one relies on nobody changing the file meanwhile; the documentation of `load` says so.
     #[allow(unsafe_code)]
     let map = unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file)? };
     Ok(Bytes::from_owner(map))

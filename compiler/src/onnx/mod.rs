@@ -1,5 +1,6 @@
 //! The ONNX front end: files in, checked models out.
 pub mod attribute;
+mod calls;
 mod check;
 pub mod external;
 pub mod load;
@@ -28,3 +29,6 @@ pub(crate) fn short(name: &str) -> String {
 pub fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
+
+#[cfg(test)]
+mod tests;

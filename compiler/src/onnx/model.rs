@@ -2,6 +2,7 @@
 use super::{
     check, domain,
     external::ExternalData,
+    order,
     proto::{FunctionProto, GraphProto, ModelProto, SparseTensorProto, TensorProto},
     tensor_data,
 };
@@ -39,7 +40,7 @@ impl Model {
         if !found.problems.is_empty() {
             return Err(Error::Model { file: file.to_path_buf(), problems: found.problems });
         }
-        check::reorder(&mut proto, found.orders);
+        order::reorder(&mut proto, found.orders);
         let id = |f: &FunctionProto| (domain(&f.domain).to_string(), f.name.clone(), f.overload.clone());
         Ok(Model {
             file: file.to_path_buf(),

@@ -1,4 +1,5 @@
 //! Order of nodes: who depends on whom, a stable topological order, and a witness when there is none.
+use super::proto::ModelProto;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// Dependencies of nodes on earlier nodes, stored flat: `of(i)` are the nodes that must run before node `i`.
@@ -69,6 +70,33 @@ impl Dependencies {
             next = self.of(i).iter().copied().find(|&j| waiting[j] > 0);
         }
         path
+    }
+}
+
+/// Nodes of one graph that have to be put in another order.
+#[derive(Debug)]
+pub(super) struct Order {
+    /// Which body: a function or, without one, the main graph.
+    pub(super) function: Option<usize>,
+    /// The way from there: node, attribute, graph within the attribute.
+    pub(super) steps: Vec<(usize, usize, usize)>,
+    pub(super) order: Vec<usize>,
+}
+
+/// Put nodes in the orders that the check found. Inner graphs come first in `orders`, so the steps to them still hold.
+pub(super) fn reorder(model: &mut ModelProto, orders: Vec<Order>) {
+    for Order { function, steps, order } in orders {
+        let nodes = match function {
+            Some(i) => model.functions.get_mut(i).map(|f| &mut f.node),
+            None => model.graph.as_mut().map(|g| &mut g.node),
+        };
+        let nodes = steps.iter().fold(nodes, |nodes, &(node, attribute, graph)| {
+            let attribute = nodes?.get_mut(node)?.attribute.get_mut(attribute)?;
+            Some(&mut attribute.subgraphs_mut().nth(graph)?.node)
+        });
+        if let Some(nodes) = nodes {
+            *nodes = order.iter().map(|&i| std::mem::take(&mut nodes[i])).collect();
+        }
     }
 }
 
