@@ -1,10 +1,14 @@
 //! Tensor IR, types, symbolic dims, textual form, verifier and reference evaluator of numrsc.
 pub mod attr;
+pub mod build;
 pub mod dim;
 pub mod dtype;
 pub mod error;
+pub mod eval;
+pub mod expr;
 pub mod func;
 mod infer;
+pub mod known;
 pub mod op;
 pub mod parse;
 pub mod print;
