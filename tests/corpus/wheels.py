@@ -14,5 +14,5 @@ def download(pin: str, directory: Path, python: str = "3.11") -> Path:
     directory.mkdir(parents=True)
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        raise RuntimeError(f"pip cannot download {pin}: {done.stdout.strip().splitlines()[-1:]}")
+        raise RuntimeError(f"pip cannot download {pin}: {(done.stdout.strip().splitlines() or ['no message'])[-1]}")
     return next(directory.glob("*.whl"))
