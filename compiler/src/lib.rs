@@ -1,4 +1,5 @@
 //! Ahead-of-time compiler for ONNX models: library and command.
+pub mod conformance;
 pub mod error;
 pub mod onnx;
 

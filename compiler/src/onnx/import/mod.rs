@@ -192,17 +192,25 @@ impl<'m> Importer<'m> {
         outputs.ok_or(Fail::Reported)
     }
 
-    fn nodes<'g>(&self, g: &'g Graph, nodes: &'m [NodeProto], frame: &Frame<'m>, path: &str, scope: &mut Scope<'m, 'g>) {
+    fn nodes<'g>(
+        &self,
+        g: &'g Graph,
+        nodes: &'m [NodeProto],
+        frame: &Frame<'m>,
+        path: &str,
+        scope: &mut Scope<'m, 'g>,
+    ) {
         for (index, node) in nodes.iter().enumerate() {
-            let outputs = self.node(g, node, frame, &format!("{path}/#{index} {}", node.name), scope).unwrap_or_else(|fail| {
-                if let Fail::Refused(message) = fail {
-                    let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
-                    let place = Place { graph: path.into(), node: Some(at) };
-                    let hint = self.hint(node, frame);
-                    self.report(Problem { place, message, hint });
-                }
-                vec![]
-            });
+            let outputs =
+                self.node(g, node, frame, &format!("{path}/#{index} {}", node.name), scope).unwrap_or_else(|fail| {
+                    if let Fail::Refused(message) = fail {
+                        let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
+                        let place = Place { graph: path.into(), node: Some(at) };
+                        let hint = self.hint(node, frame);
+                        self.report(Problem { place, message, hint });
+                    }
+                    vec![]
+                });
             let given = outputs.into_iter().chain(std::iter::repeat(None));
             for (name, x) in node.output.iter().zip(given).filter(|(name, _)| !name.is_empty()) {
                 scope.insert(name, x);
@@ -234,7 +242,9 @@ impl<'m> Importer<'m> {
             (Some(row), _) => {
                 let cx = Ctx { g, importer: self, frame, node, scope, args: &args, path };
                 let outputs = (row.import)(&cx)?;
-                if let Some(i) = (0..node.output.len()).find(|&i| cx.wants(i) && !matches!(outputs.get(i), Some(Some(_)))) {
+                if let Some(i) =
+                    (0..node.output.len()).find(|&i| cx.wants(i) && !matches!(outputs.get(i), Some(Some(_))))
+                {
                     return Err(Fail::Refused(format!("output {i} `{}` is not supported", node.output[i])));
                 }
                 Ok(outputs)
@@ -331,12 +341,13 @@ impl<'m> Importer<'m> {
     fn hint(&self, node: &NodeProto, frame: &Frame<'_>) -> Option<String> {
         let here = domain(&node.domain);
         if frame.opset(here).is_none() {
-            return Some(format!("add `{}` to the model's opset imports", if here.is_empty() { "ai.onnx" } else { here }));
+            return Some(format!(
+                "add `{}` to the model's opset imports",
+                if here.is_empty() { "ai.onnx" } else { here }
+            ));
         }
-        let versions: Vec<String> = ops::all()
-            .filter(|o| o.domain == here && o.name == node.op_type)
-            .map(|o| o.since.to_string())
-            .collect();
+        let versions: Vec<String> =
+            ops::all().filter(|o| o.domain == here && o.name == node.op_type).map(|o| o.since.to_string()).collect();
         match &versions[..] {
             [] => ops::similar(here, &node.op_type).map(|name| format!("did you mean `{name}`?")),
             _ => None,
@@ -349,9 +360,8 @@ impl<'m> Importer<'m> {
             Some(TypeValue::Tensor(t)) => {
                 let dtype = super::tensor_data::element_type(t.elem_type)?;
                 let shape = t.shape.as_ref().ok_or("its rank is not declared")?;
-                let dims = shape.dim.iter().map(|d| {
-                    Ok(self.dimension(d.value.as_ref())?.unwrap_or_else(|| g.fresh_size()))
-                });
+                let dims =
+                    shape.dim.iter().map(|d| Ok(self.dimension(d.value.as_ref())?.unwrap_or_else(|| g.fresh_size())));
                 Ok(Type::tensor(dtype, dims.collect::<Result<Vec<Dim>, String>>()?))
             }
             // An optional is a sequence of at most one.

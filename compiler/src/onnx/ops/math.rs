@@ -15,4 +15,6 @@ fn fold<'e>(xs: &[S<'e>], f: impl Fn(S<'e>, S<'e>) -> S<'e>) -> S<'e> {
 }
 
 #[allow(dead_code)]
-fn keep<'g>(x: X<'g>) -> Result<X<'g>> { Ok(x) }
+fn keep<'g>(x: X<'g>) -> Result<X<'g>> {
+    Ok(x)
+}

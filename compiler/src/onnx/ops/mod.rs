@@ -1,10 +1,50 @@
 //! What every ONNX operator means, one table row each, by theme.
+mod attention;
+mod control;
+mod conv;
+mod image;
+mod index;
+mod linalg;
 mod math;
+mod microsoft;
+mod ml;
+mod norm;
+mod pool;
+mod quant;
+mod random;
+mod reduce;
+mod rnn;
+mod sequence;
+mod shape;
+mod signal;
+mod text;
+mod training;
 
 use super::import::OnnxOp;
 
 /// The tables, in the order of the reference page.
-const TABLES: &[&[OnnxOp]] = &[math::MATH];
+const TABLES: &[&[OnnxOp]] = &[
+    math::MATH,
+    linalg::LINALG,
+    conv::CONV,
+    pool::POOL,
+    norm::NORM,
+    reduce::REDUCE,
+    shape::SHAPE,
+    index::INDEX,
+    image::IMAGE,
+    signal::SIGNAL,
+    attention::ATTENTION,
+    rnn::RNN,
+    control::CONTROL,
+    sequence::SEQUENCE,
+    random::RANDOM,
+    quant::QUANT,
+    text::TEXT,
+    ml::ML,
+    training::TRAINING,
+    microsoft::MICROSOFT,
+];
 
 /// Operator sets and their newest supported versions.
 const NEWEST: &[(&str, i64)] =
