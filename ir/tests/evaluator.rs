@@ -394,6 +394,11 @@ fn windows() {
         "window {f=max, size=[2], strides=[1], dilations=[1], low=[0], high=[0]}",
         "bool[2](1, 1)",
     );
+    // What is padding for every window costs nothing.
+    let wide =
+        "window {f=sum, size=[1000000000000], strides=[1], dilations=[1], low=[500000000000], high=[499999999999]}";
+    check(&["i8[3](1, 2, 3)"], wide, "i8[3](6, 6, 6)");
+    check(&["i8[0]()"], "window {f=sum, size=[2], strides=[1], dilations=[1], low=[1], high=[2]}", "i8[2](0, 0)");
 }
 
 #[test]

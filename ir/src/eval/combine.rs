@@ -146,6 +146,7 @@ pub(super) fn scan(x: &Tensor, f: ReduceFn, axis: usize, exclusive: bool, revers
 
 pub(super) fn arg(x: &Tensor, f: ReduceFn, axis: usize, last: bool, out: Vec<usize>) -> Result<Tensor, String> {
     fn run<T: Number>(v: &[T], x: &Tensor, f: ReduceFn, axis: usize, last: bool) -> Vec<i128> {
+        let inner = count(&x.shape()[axis + 1..]).unwrap_or(0);
         let better = |a: T, b: T| match (a.is_nan(), b.is_nan()) {
             (true, true) => last,
             (nan, other) if nan || other => nan,
@@ -155,16 +156,9 @@ pub(super) fn arg(x: &Tensor, f: ReduceFn, axis: usize, last: bool, out: Vec<usi
                 Ordering::Less => f == ReduceFn::Min,
             },
         };
-        let first = |mut line: std::iter::Enumerate<_>| -> i128 {
-            let Some((mut at, mut best)): Option<(usize, T)> = line.next() else { return 0 };
-            for (i, x) in line {
-                if better(x, best) {
-                    (at, best) = (i, x);
-                }
-            }
-            at as i128
-        };
-        lines(x.shape(), axis).map(|l| first(l.map(|i| v[i]).collect::<Vec<T>>().into_iter().enumerate())).collect()
+        let choose = |best: usize, i: usize| if better(v[i], v[best]) { i } else { best };
+        let place = |i: usize| (i / inner % x.shape()[axis]) as i128;
+        lines(x.shape(), axis).filter_map(|line| line.reduce(choose).map(place)).collect()
     }
     if x.shape()[axis] == 0 && !out.contains(&0) {
         return Err(format!("axis {axis} of {:?} has no elements to choose from", x.shape()));
@@ -202,6 +196,7 @@ pub(super) fn compress(mask: &Tensor) -> Result<Tensor, String> {
     if mask.dtype() != DType::Bool || mask.rank() != 1 {
         return Err(format!("compress takes a bool vector, got {}{:?}", mask.dtype(), mask.shape()));
     }
+    super::check_size(mask.shape(), 16)?;
     let set: Vec<i64> = (0i64..).zip(mask.bytes()).filter(|(_, b)| **b != 0).map(|(i, _)| i).collect();
     Ok(Tensor::from_i64(&[set.len()], &set))
 }

@@ -14,10 +14,10 @@ pub(super) fn map(f: &Scalar, xs: &[&Tensor], out: Vec<usize>) -> Result<Tensor,
     let dtype = *types.last().ok_or("empty expression")?;
     let n = xs[0].len();
     // On its own, this keeps even the payload of a NaN.
-    if let [Step::Arg(a), Step::Call(Call { f: ScalarFn::Bitcast, .. })] = f.steps() {
-        if dtype.bits() % 8 == 0 {
-            return Tensor::new(dtype, out, xs[*a as usize].bytes().clone());
-        }
+    if let [Step::Arg(a), Step::Call(Call { f: ScalarFn::Bitcast, .. })] = f.steps()
+        && dtype.bits() % 8 == 0
+    {
+        return Tensor::new(dtype, out, xs[*a as usize].bytes().clone());
     }
     let (mut bytes, mut strings) = (Vec::with_capacity(n * dtype.size()), Vec::new());
     for at in (0..n).step_by(BLOCK) {

@@ -104,22 +104,17 @@ pub(super) fn multiply<T: Product>(a: &[T], b: &[T], c: &mut [T], [m, k, n]: [us
         for p in (0..k).step_by(K) {
             let depth = K.min(k - p);
             for i in 0..m {
-                let a = &a[i * k + p..][..depth];
                 let c = &mut c[i * c_row + j..][..width];
-                let mut rows = b[p * n..(p + depth) * n].chunks_exact(n).map(|row| &row[j..j + width]);
-                let quads = a.chunks_exact(4);
-                for (&single, row) in quads.remainder().iter().zip(rows.by_ref().skip(depth / 4 * 4)) {
-                    c.iter_mut().zip(row).for_each(|(c, &b)| *c = c.plus(single, b));
-                }
-                let mut rows = b[p * n..(p + depth) * n].chunks_exact(n).map(|row| &row[j..j + width]);
-                for q in quads {
-                    let [Some(b0), Some(b1), Some(b2), Some(b3)] = [rows.next(), rows.next(), rows.next(), rows.next()]
-                    else {
-                        unreachable!("as many rows as numbers")
-                    };
-                    for ((((c, &b0), &b1), &b2), &b3) in c.iter_mut().zip(b0).zip(b1).zip(b2).zip(b3) {
+                let (quads, singles) = a[i * k + p..][..depth].as_chunks::<4>();
+                let (b, b_rest) = b[p * n..(p + depth) * n].split_at(quads.len() * 4 * n);
+                for (q, b) in quads.iter().zip(b.chunks_exact(4 * n)) {
+                    let row = |r: usize| &b[r * n + j..][..width];
+                    for ((((c, &b0), &b1), &b2), &b3) in c.iter_mut().zip(row(0)).zip(row(1)).zip(row(2)).zip(row(3)) {
                         *c = c.plus(q[0], b0).plus(q[1], b1).plus(q[2], b2).plus(q[3], b3);
                     }
+                }
+                for (&single, b) in singles.iter().zip(b_rest.chunks_exact(n)) {
+                    c.iter_mut().zip(&b[j..j + width]).for_each(|(c, &b)| *c = c.plus(single, b));
                 }
             }
         }

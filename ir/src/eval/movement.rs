@@ -117,7 +117,7 @@ pub(super) fn iota(dtype: DType, out: Vec<usize>, axis: usize) -> Result<Tensor,
     if out.contains(&0) {
         return Tensor::new(dtype, out, bytes::Bytes::new());
     }
-    let n = out[axis];
+    let n = check_size(&out[axis..=axis], 16)?;
     let line = if dtype.is_float() {
         Elems::Float((0..n).map(|i| i as f64).collect())
     } else {

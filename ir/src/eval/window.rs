@@ -22,16 +22,25 @@ struct Windows<'w> {
 }
 
 impl Windows<'_> {
-    /// Call `f` for every element of a window, in row-major order, with the place in the operand's plane that it has
-    /// in each of the windows in `range`.
+    /// The elements of a window along axis `d` that lie inside the operand for some window; the others are padding.
+    fn useful_taps(&self, d: usize) -> Option<Range<usize>> {
+        let [stride, dilation, spread, low] = self.params.map(|p| i128::from(p[d]));
+        let first = low - (self.output[d] as i128 - 1) * stride;
+        let last = low + (self.input[d] as i128 - 1) * spread;
+        let first = 0.max(-(-first).div_euclid(dilation));
+        let end = (last.div_euclid(dilation) + 1).min(self.kernel[d] as i128);
+        (first < end && self.input[d] > 0).then_some(first as usize..end as usize)
+    }
+
+    /// Call `f` for every element of a window that is not always padding, in row-major order: with its number, and the
+    /// place in the operand's plane that it has in each of the windows in `range`.
     fn for_each_tap(&self, range: &Range<usize>, mut f: impl FnMut(usize, &[usize])) {
-        if self.kernel.contains(&0) {
-            return;
-        }
         let [strides, dilations, spread, low] = self.params;
+        let taps: Option<Vec<Range<usize>>> = (0..self.kernel.len()).map(|d| self.useful_taps(d)).collect();
+        let Some(taps) = taps else { return };
         let mut places = vec![0; range.len()];
-        let mut tap = vec![0usize; self.kernel.len()];
-        for number in 0.. {
+        let mut tap: Vec<usize> = taps.iter().map(|t| t.start).collect();
+        loop {
             places.fill(0);
             // From the innermost axis: `period` windows share an index along it.
             let (mut period, mut stride) = (1, 1usize);
@@ -52,10 +61,12 @@ impl Windows<'_> {
                 period *= self.output[d];
                 stride = stride.wrapping_mul(self.input[d]);
             }
+            let number =
+                tap.iter().zip(self.kernel).fold(0usize, |n, (t, size)| n.wrapping_mul(*size).wrapping_add(*t));
             f(number, &places);
-            let Some(d) = (0..tap.len()).rev().find(|&d| tap[d] + 1 < self.kernel[d]) else { return };
+            let Some(d) = (0..tap.len()).rev().find(|&d| tap[d] + 1 < taps[d].end) else { return };
             tap[d] += 1;
-            tap[d + 1..].fill(0);
+            (d + 1..tap.len()).for_each(|d| tap[d] = taps[d].start);
         }
     }
 }
