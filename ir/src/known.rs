@@ -21,9 +21,9 @@ pub fn of_tensor(t: &Tensor) -> Option<Known> {
     }
     match t.elems() {
         Elems::Int(v) => Some(v.iter().map(|&x| i64::try_from(x).ok().map(Dim::Const)).collect()),
-        Elems::Float(v) => Some(
-            v.iter().map(|&x| (x.fract() == 0.0 && x.abs() < 9e15).then_some(Dim::Const(x as i64))).collect(),
-        ),
+        Elems::Float(v) => {
+            Some(v.iter().map(|&x| (x.fract() == 0.0 && x.abs() < 9e15).then_some(Dim::Const(x as i64))).collect())
+        }
         Elems::Str(_) => None,
     }
 }
@@ -44,14 +44,18 @@ pub fn of_op(func: &Func, v: Value, known: &dyn Fn(Value) -> Option<Known>) -> O
         },
         Op::Map { f } => {
             let args: Vec<Known> = node.args.iter().map(|a| known(*a).unwrap_or_else(|| vec![None; len])).collect();
-            let dtypes: Vec<DType> = node.args.iter().filter_map(|a| func.ty(*a).as_tensor().ok()).map(|t| t.dtype).collect();
+            let dtypes: Vec<DType> =
+                node.args.iter().filter_map(|a| func.ty(*a).as_tensor().ok()).map(|t| t.dtype).collect();
             let types = f.types(&dtypes).ok()?;
             Some((0..len).map(|i| element(f.steps(), &types, &args, i)).collect())
         }
         Op::Reduce { f, .. } => reduce(func, node, *f, &all()?[0]),
-        Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. } | Op::Concat { .. } | Op::Pad { .. } => {
-            rearranged(func, node, &all()?, &[])
-        }
+        Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Broadcast { .. }
+        | Op::Slice { .. }
+        | Op::Concat { .. }
+        | Op::Pad { .. } => rearranged(func, node, &all()?, &[]),
         // Only the moved tensors are symbolic; indices must be constant.
         Op::Gather { .. } => rearranged(func, node, &all()?, &[1]),
         Op::Scatter { f: crate::ScatterFn::Set } => rearranged(func, node, &all()?, &[1]),

@@ -19,6 +19,7 @@ pub mod types;
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use eval::{Data, Env, eval, eval_op};
 pub use func::{Func, Node, Value};
 pub use op::{Op, OpInfo, ReduceFn, ScatterFn};
 pub use parse::parse;

@@ -107,7 +107,8 @@ impl Graph {
                 result_types.push(self.outside(t, &outer));
             }
             // The number of rounds is known if only the trip count ends the loop.
-            let limit = trips.known().and_then(|k| k.into_iter().next().flatten()).filter(|d| *d != Dim::Const(i64::MAX));
+            let limit =
+                trips.known().and_then(|k| k.into_iter().next().flatten()).filter(|d| *d != Dim::Const(i64::MAX));
             let rounds = match limit {
                 Some(n) if endless && cond.as_number() == Some(1.0) => n.greater(&Dim::ZERO),
                 _ => self.fresh_size(),
@@ -179,8 +180,12 @@ impl Graph {
     fn joined(&self, a: &Type, b: &Type, outer: &BTreeSet<Sym>) -> Result<Type> {
         match (a, b) {
             (Type::Tensor(x), Type::Tensor(y)) if x.dtype == y.dtype && x.rank() == y.rank() => {
-                let shape: Vec<Dim> =
-                    x.shape.iter().zip(&y.shape).map(|(d, e)| if d == e { d.clone() } else { self.fresh_size() }).collect();
+                let shape: Vec<Dim> = x
+                    .shape
+                    .iter()
+                    .zip(&y.shape)
+                    .map(|(d, e)| if d == e { d.clone() } else { self.fresh_size() })
+                    .collect();
                 Ok(self.outside(&Type::tensor(x.dtype, shape), outer))
             }
             (Type::Seq(x), Type::Seq(y)) => Ok(self.outside(&Type::Seq(Box::new(x.join(y)?)), outer)),

@@ -50,7 +50,11 @@ impl<'g> X<'g> {
         let mut offset = self.g.scalar(DType::I64, 0.0)?;
         for i in 0..shape.len() {
             let stride = self.g.size(&Dim::product(&shape[i + 1..]))?;
-            let along = if i == axis { idx.wrap_indices(&shape[i])?.checked_index(&shape[i])? } else { self.g.iota(DType::I64, &to, i)? };
+            let along = if i == axis {
+                idx.wrap_indices(&shape[i])?.checked_index(&shape[i])?
+            } else {
+                self.g.iota(DType::I64, &to, i)?
+            };
             offset = self.g.map([offset, along, stride], |[o, i, s]| o + i * s)?;
         }
         offset.broadcast_to(&to)
@@ -85,7 +89,12 @@ impl<'g> X<'g> {
             None => refuse!("the last axis of the indices {} must have a known size", idx.ty()),
         };
         if batch + depth > self.rank() || batch >= idx.rank() {
-            refuse!("indices {} name {depth} axes after {batch} shared ones, {} has {}", idx.ty(), self.ty(), self.rank());
+            refuse!(
+                "indices {} name {depth} axes after {batch} shared ones, {} has {}",
+                idx.ty(),
+                self.ty(),
+                self.rank()
+            );
         }
         Ok(depth)
     }

@@ -14,7 +14,8 @@ pub struct Window {
 impl<'g> X<'g> {
     /// The `contract` op: pairs of batch axes and of axes to sum over.
     pub fn contract(self, o: X<'g>, batch: &[(usize, usize)], sum: &[(usize, usize)]) -> Result<X<'g>> {
-        let list = |pairs: &[(usize, usize)], f: fn(&(usize, usize)) -> usize| pairs.iter().map(|p| f(p) as i64).collect();
+        let list =
+            |pairs: &[(usize, usize)], f: fn(&(usize, usize)) -> usize| pairs.iter().map(|p| f(p) as i64).collect();
         let op = Op::Contract {
             a_batch: list(batch, |p| p.0),
             b_batch: list(batch, |p| p.1),

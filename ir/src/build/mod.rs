@@ -97,8 +97,7 @@ impl Graph {
         if let Some(all) = dims.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>() {
             return self.ints(&all);
         }
-        let parts: Vec<X<'_>> =
-            dims.iter().map(|d| self.size(d)?.reshape(&[Dim::ONE])).collect::<Result<_>>()?;
+        let parts: Vec<X<'_>> = dims.iter().map(|d| self.size(d)?.reshape(&[Dim::ONE])).collect::<Result<_>>()?;
         self.concat(&parts, 0)
     }
 
