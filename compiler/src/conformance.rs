@@ -4,7 +4,10 @@ use crate::{
     onnx::{self, Model, Value, import, proto::TypeProto},
 };
 use numrsc_ir::{DType, Elems, Func, Tensor, eval::Data};
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// How far results may be from the expected ones: `|a - b| <= atol + rtol * |b|`.
 #[derive(Clone, Debug)]
@@ -73,7 +76,7 @@ fn run_set(
     let fed = graph.input.iter().filter(|i| !stored.contains(&i.name.as_str()));
     for (i, input) in fed.enumerate() {
         let ty = input.r#type.clone().unwrap_or_default();
-        inputs.push(load(&set.join(format!("input_{i}.pb")), &ty)?);
+        inputs.push(load_data(&set.join(format!("input_{i}.pb")), &ty)?);
     }
     let got = executor.run(func, &inputs)?;
     if got.len() != graph.output.len() {
@@ -81,7 +84,7 @@ fn run_set(
     }
     for (i, (output, got)) in graph.output.iter().zip(&got).enumerate() {
         let ty = output.r#type.clone().unwrap_or_default();
-        let want = load(&set.join(format!("output_{i}.pb")), &ty)?;
+        let want = load_data(&set.join(format!("output_{i}.pb")), &ty)?;
         let tolerance =
             Tolerance { atol: tolerance.atols.get(i).copied().unwrap_or(tolerance.atol), ..tolerance.clone() };
         compare(got, &want, &tolerance, random).map_err(|e| format!("output {i} `{}`: {e}", output.name))?;
@@ -90,7 +93,7 @@ fn run_set(
 }
 
 /// A value of a test file as the evaluator takes it. An optional is a sequence of at most one.
-fn load(path: &Path, ty: &TypeProto) -> Result<Data, String> {
+pub fn load_data(path: &Path, ty: &TypeProto) -> Result<Data, String> {
     onnx::load_value(path, ty).map_err(|e| e.to_string()).and_then(data)
 }
 
@@ -151,6 +154,30 @@ fn summary<T: std::fmt::Debug>(pairs: impl Iterator<Item = (bool, T, T)>) -> Opt
         }
     }
     first.map(|(i, x, y)| format!("{bad} of {all} elements differ, first at {i}: {x:?}, expected {y:?}"))
+}
+
+/// All test folders in or below a folder, sorted.
+pub fn find_folders(dir: &Path, out: &mut Vec<PathBuf>) {
+    if dir.join("model.onnx").exists() {
+        out.push(dir.to_path_buf());
+        return;
+    }
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    let mut inside: Vec<PathBuf> = entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
+    inside.sort();
+    inside.iter().for_each(|p| find_folders(p, out));
+}
+
+/// Test names with the reason why they fail: `name  reason`, one per line; `#` starts a comment.
+pub fn parse_expected_failures(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut list = BTreeMap::new();
+    for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
+        let (name, reason) = line.split_once(char::is_whitespace).ok_or_else(|| format!("`{line}` has no reason"))?;
+        if list.insert(name.to_string(), reason.trim().to_string()).is_some() {
+            return Err(format!("`{name}` is listed twice"));
+        }
+    }
+    Ok(list)
 }
 
 fn forget_output_shapes(model: &mut Model) {
