@@ -11,6 +11,8 @@ pub mod print;
 pub mod scalar;
 pub mod tensor;
 pub mod types;
+pub mod verify;
+pub mod view;
 
 pub use dim::Dim;
 pub use dtype::DType;
@@ -21,3 +23,4 @@ pub use parse::parse;
 pub use scalar::{Lit, Scalar, ScalarFn};
 pub use tensor::{Elems, Tensor};
 pub use types::{Elem, TensorType, Type};
+pub use verify::verify;
