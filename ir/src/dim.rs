@@ -269,7 +269,7 @@ impl Dim {
         if let [d] = &divisor[..] {
             return self.terms().iter().map(|t| t.exact_div(d)).collect::<Option<Vec<_>>>().map(Dim::from_terms);
         }
-        if self.terms().len() < 2 {
+        if self.terms().len() == 1 {
             return None; // a sum times anything has more than one term
         }
         // Long division by a sum: cancel leading terms until nothing is left.
@@ -278,7 +278,7 @@ impl Dim {
             if rest == Dim::ZERO {
                 return Some(quotient);
             }
-            let lead = rest.terms().last()?.exact_div(divisor.last()?)?;
+            let lead = leading(&rest.terms())?.exact_div(leading(&divisor)?)?;
             let lead = Dim::from_terms(vec![lead]);
             quotient = &quotient + &lead;
             rest = &rest - &(&lead * b);
@@ -447,6 +447,11 @@ impl Dim {
     }
 }
 
+/// The largest term in an order that multiplication keeps: by degree, then by factors.
+fn leading(terms: &[Term]) -> Option<&Term> {
+    terms.iter().max_by_key(|t| (t.factors.len(), &t.factors))
+}
+
 impl Term {
     fn exact_div(&self, d: &Term) -> Option<Term> {
         if d.coef == 0 || self.coef.checked_rem(d.coef)? != 0 {
@@ -581,10 +586,8 @@ impl ops::Add for &Dim {
         }
         let mut terms = self.terms();
         terms.extend(o.terms());
-        if terms.len() > MAX_TERMS {
-            return Dim::from_atom(ordered(self, o, Atom::Add));
-        }
-        Dim::collect(terms).unwrap_or_else(|| Dim::from_atom(ordered(self, o, Atom::Add)))
+        let opaque = || Dim::from_atom(ordered(self, o, Atom::Add));
+        Dim::collect(terms).filter(|d| d.terms().len() <= MAX_TERMS).unwrap_or_else(opaque)
     }
 }
 
