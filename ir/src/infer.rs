@@ -315,6 +315,9 @@ pub(crate) fn if_(cond: &Type, captures: &[&Type], then: &Arc<Func>, or: &Arc<Fu
     for branch in [then, or] {
         accepts(branch, captures)?;
         gives(branch, 0, types)?;
+        if branch.results().len() != types.len() {
+            refuse!("a branch gives {} results, not {}", branch.results().len(), types.len());
+        }
     }
     checked(Type::Tuple(types.to_vec()))
 }
