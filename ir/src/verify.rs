@@ -42,11 +42,14 @@ fn check(func: &Func, outer: &Scope<'_>, prefix: &str, depth: usize, found: &mut
         let mut report = |message: &dyn Display| found.push(format!("{prefix}{v} ({}): {message}", node.op));
         check_param(v, node, params, &mut report);
         let sound = check_operands(v, node, &mut report);
-        check_syms(node, &mut scope, &mut report);
+        // The symbols that a node states for its results are not yet known inside of it.
         let before = found.len();
         check_bodies(v, node, &scope, prefix, depth, found);
+        let sound = sound && found.len() == before;
+        let mut report = |message: &dyn Display| found.push(format!("{prefix}{v} ({}): {message}", node.op));
+        check_syms(node, &mut scope, &mut report);
         // A type follows from types that exist and functions that are sound.
-        if sound && found.len() == before {
+        if sound {
             let types: Vec<&Type> = node.args.iter().map(|a| func.ty(*a)).collect();
             match node.op.infer(&types) {
                 Err(e) => found.push(format!("{prefix}{v} ({}): {e}", node.op)),
