@@ -24,7 +24,9 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         match super::load(path, &args.import.options(), quiet || args.json) {
             Ok((model, func)) => {
                 if args.json {
-                    report.push(serde_json::json!({ "file": file, "ok": true, "problems": [], "ops": func.nodes().len() }));
+                    report.push(
+                        serde_json::json!({ "file": file, "ok": true, "problems": [], "ops": func.nodes().len() }),
+                    );
                 } else if !quiet {
                     let (nodes, ops) = (model.graph().node.len(), func.nodes().len());
                     println!("{file}: ok, {nodes} nodes as {ops} core ops, {} of weights", bytes(weight_bytes(&func)));

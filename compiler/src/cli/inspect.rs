@@ -90,17 +90,20 @@ fn core_ops(func: &Func) -> Vec<(&str, usize)> {
     count(func.nodes().iter().map(|n| n.op.name()).filter(|n| *n != "param"))
 }
 
+fn producer(model: &Model) -> String {
+    let proto = model.proto();
+    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    format!("{} {}", text(&proto.producer_name), text(&proto.producer_version)).trim_end().to_string()
+}
+
 fn people(model: &Model, func: &Func) {
     let proto = model.proto();
-    let opsets: Vec<String> = model
-        .opsets()
-        .iter()
-        .map(|(d, v)| format!("{} {v}", if d.is_empty() { "ai.onnx" } else { d }))
-        .collect();
+    let opsets: Vec<String> =
+        model.opsets().iter().map(|(d, v)| format!("{} {v}", if d.is_empty() { "ai.onnx" } else { d })).collect();
     println!("{}", model.file().display());
     let mut head = vec![vec!["opsets".into(), opsets.join(", ")]];
     if !proto.producer_name.is_empty() {
-        head.push(vec!["producer".into(), format!("{} {}", proto.producer_name, proto.producer_version)]);
+        head.push(vec!["producer".into(), producer(model)]);
     }
     head.push(vec!["weights".into(), bytes(weight_bytes(func))]);
     let names: Vec<String> = dims(func).into_iter().collect();
@@ -130,7 +133,7 @@ fn json(model: &Model, func: &Func) -> serde_json::Value {
     serde_json::json!({
         "file": model.file().display().to_string(),
         "opsets": model.opsets(),
-        "producer": model.proto().producer_name,
+        "producer": producer(model),
         "weight_bytes": weight_bytes(func),
         "dims": dims(func),
         "inputs": list(inputs(func)),

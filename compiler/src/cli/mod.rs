@@ -36,7 +36,9 @@ enum Command {
     Run(run::Args),
     Test(test::Args),
     /// Print a completion script for a shell
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        shell: clap_complete::Shell,
+    },
 }
 
 /// What executes a model

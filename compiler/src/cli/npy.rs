@@ -44,7 +44,8 @@ fn parse(data: &Bytes, want: DType) -> Result<Tensor, String> {
     let end = start + len.ok_or_else(cut)?;
     let head = std::str::from_utf8(data.get(start..end).ok_or_else(cut)?).map_err(|_| "the header is not text")?;
     let descr = quoted(field(head, "descr")?).ok_or("structured types are not supported")?;
-    if descr.replace('=', "<") != code(want) && !(descr.len() == 3 && descr[1..] == code(want)[1..] && want.size() == 1) {
+    if descr.replace('=', "<") != code(want) && !(descr.len() == 3 && descr[1..] == code(want)[1..] && want.size() == 1)
+    {
         return Err(format!("the elements are `{descr}`, but {want} is stored as `{}`", code(want)));
     }
     if field(head, "fortran_order")?.starts_with("True") {
@@ -73,7 +74,8 @@ pub(crate) fn write(path: &Path, t: &Tensor) -> Result<(), String> {
         return Err(format!("{}: text cannot be stored as .npy", path.display()));
     }
     let dims: Vec<String> = t.shape().iter().map(|d| format!("{d},")).collect();
-    let mut head = format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", code(t.dtype()), dims.join(" "));
+    let mut head =
+        format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", code(t.dtype()), dims.join(" "));
     // The data starts at a multiple of 64 bytes.
     let pad = 64 - (MAGIC.len() + 4 + head.len() + 1) % 64;
     head += &" ".repeat(pad % 64);

@@ -122,7 +122,11 @@ fn summary(name: &str, data: &Data) -> Vec<Vec<String>> {
                 Elems::Str(v) => v.iter().take(6).map(|s| format!("{s:?}")).collect(),
             };
             let more = if t.len() > first.len() { ", …" } else { "" };
-            vec![vec![name.into(), format!("{}[{}]", t.dtype(), dims.join(", ")), format!("{}{more}", first.join(", "))]]
+            vec![vec![
+                name.into(),
+                format!("{}[{}]", t.dtype(), dims.join(", ")),
+                format!("{}{more}", first.join(", ")),
+            ]]
         }
         Data::Seq(items) | Data::Tuple(items) => {
             let mut rows = vec![vec![name.into(), format!("sequence of {}", items.len())]];

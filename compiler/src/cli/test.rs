@@ -90,12 +90,15 @@ fn run_all(
 ) -> Vec<Result<(), String>> {
     let jobs = jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1).max(1);
     let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Result<(), String>>> = folders.iter().map(|_| Mutex::new(Err("did not run".into()))).collect();
+    let results: Vec<Mutex<Result<(), String>>> =
+        folders.iter().map(|_| Mutex::new(Err("did not run".into()))).collect();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             // Nested graphs recurse, and debug builds have large frames.
             let work = || {
-                while let Some((i, folder)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, folders.get(i)?))) {
+                while let Some((i, folder)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, folders.get(i)?)))
+                {
                     // A panic is a bug of ours: it fails its test and no other.
                     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(folder)));
                     let result = result.unwrap_or_else(|_| Err("panicked".into()));
