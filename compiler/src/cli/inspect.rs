@@ -129,7 +129,6 @@ fn json(model: &Model, func: &Func) -> serde_json::Value {
     let list = |values: Vec<(String, String)>| -> Vec<serde_json::Value> {
         values.into_iter().map(|(name, ty)| serde_json::json!({ "name": name, "type": ty })).collect()
     };
-    let map = |counts: Vec<(&str, usize)>| counts.into_iter().collect::<BTreeMap<_, _>>();
     serde_json::json!({
         "file": model.file().display().to_string(),
         "opsets": model.opsets(),
@@ -138,8 +137,8 @@ fn json(model: &Model, func: &Func) -> serde_json::Value {
         "dims": dims(func),
         "inputs": list(inputs(func)),
         "outputs": list(outputs(func)),
-        "operators": map(operators(model)),
-        "core_ops": map(core_ops(func)),
+        "operators": BTreeMap::from_iter(operators(model)),
+        "core_ops": BTreeMap::from_iter(core_ops(func)),
         "warnings": model.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
 }
