@@ -7,6 +7,10 @@ use numrsc_ir::{DType, Elems, Func, Tensor, eval::Data};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 /// How far results may be from the expected ones: `|a - b| <= atol + rtol * |b|`.
@@ -225,4 +229,67 @@ fn short(e: &Error) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// The name of a test: its folder's.
+pub fn name(folder: &Path) -> &str {
+    folder.file_name().and_then(|n| n.to_str()).unwrap_or("")
+}
+
+/// How many tests went as they should.
+#[derive(Debug, Default)]
+pub struct Score {
+    pub passed: usize,
+    /// Tests that fail as expected.
+    pub skipped: usize,
+    /// A line for each test that should have passed, or should have failed.
+    pub failures: Vec<String>,
+}
+
+/// Compare results with what is expected. A test that passes against expectation is a failure, so lists only shrink.
+pub fn score(folders: &[PathBuf], results: Vec<Result<(), String>>, expected: &BTreeMap<String, String>) -> Score {
+    let mut score = Score::default();
+    for (folder, result) in folders.iter().zip(results) {
+        let name = name(folder);
+        match (result, expected.get(name)) {
+            (Ok(()), None) => score.passed += 1,
+            (Err(e), Some(_)) if e != PANICKED => score.skipped += 1,
+            (Ok(()), Some(reason)) => {
+                score.failures.push(format!("{name}: passes, but is listed as failing ({reason}): take it off the list"));
+            }
+            (Err(e), _) => score.failures.push(format!("{name}: {e}")),
+        }
+    }
+    score
+}
+
+const PANICKED: &str = "panicked";
+
+/// Run tests on several threads; results in the order of the folders.
+pub fn run_all(
+    folders: &[PathBuf],
+    jobs: Option<usize>,
+    test: impl Fn(&Path) -> Result<(), String> + Sync,
+) -> Vec<Result<(), String>> {
+    let jobs = jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1).max(1);
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Result<(), String>>> =
+        folders.iter().map(|_| Mutex::new(Err("did not run".into()))).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            // Nested graphs recurse, and debug builds have large frames.
+            let work = || {
+                while let Some((i, folder)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, folders.get(i)?)))
+                {
+                    // A panic is a bug of ours: it fails its test and no other.
+                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(folder)));
+                    let result = result.unwrap_or_else(|_| Err(PANICKED.into()));
+                    *results[i].lock().expect("no thread panics while holding it") = result;
+                }
+            };
+            std::thread::Builder::new().stack_size(64 << 20).spawn_scoped(scope, work).expect("threads can be started");
+        }
+    });
+    results.into_iter().map(|r| r.into_inner().expect("no thread panics while holding it")).collect()
 }

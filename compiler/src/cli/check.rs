@@ -1,5 +1,5 @@
 //! `numrsc check`: can these models be compiled? Every problem at once.
-use super::{Failure, ImportArgs, Outcome, bytes, inspect::weight_bytes, show_error};
+use super::{Failure, ImportArgs, Outcome, bytes, inspect::weight_bytes};
 use numrsc::Error;
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
                 if args.json {
                     report.push(serde_json::json!({ "file": file, "ok": false, "problems": problems(&e) }));
                 } else {
-                    show_error(&e);
+                    super::show(&e);
                 }
             }
         }

@@ -7,9 +7,8 @@ mod table;
 mod test;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 use numrsc::{
-    Error, Problem,
+    Error,
     onnx::{Model, import},
 };
 use numrsc_ir::Func;
@@ -113,11 +112,11 @@ pub(crate) fn main() -> ExitCode {
         Ok(Outcome::Success) => ExitCode::SUCCESS,
         Ok(Outcome::Negative) => ExitCode::from(1),
         Err(Failure::Model(e)) => {
-            show_error(&e);
+            show(&e);
             ExitCode::from(if matches!(e, Error::Io { .. }) { 3 } else { 1 })
         }
         Err(Failure::Other(e)) => {
-            show(&Shown { message: e, hint: None, related: vec![] });
+            show(&e);
             ExitCode::from(3)
         }
     }
@@ -135,62 +134,10 @@ fn load(path: &Path, options: &import::Options, quiet: bool) -> Result<(Model, F
     Ok((model, func))
 }
 
-/// An error as people see it.
-#[derive(Debug)]
-struct Shown {
-    message: String,
-    hint: Option<String>,
-    related: Vec<Shown>,
-}
-
-impl From<&Problem> for Shown {
-    fn from(p: &Problem) -> Shown {
-        Shown { message: p.to_string(), hint: p.hint.clone(), related: vec![] }
-    }
-}
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Shown {}
-
-impl Diagnostic for Shown {
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.hint.as_ref().map(|h| Box::new(h) as Box<dyn fmt::Display>)
-    }
-    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        if self.related.is_empty() {
-            return None;
-        }
-        Some(Box::new(self.related.iter().map(|p| p as &dyn Diagnostic)))
-    }
-}
-
-fn show_error(e: &Error) {
-    show(&match e {
-        Error::Model { file, problems } => {
-            let count = if problems.len() == 1 { "1 problem".into() } else { format!("{} problems", problems.len()) };
-            let message = format!("{}: {count}", file.display());
-            Shown { message, hint: None, related: problems.iter().map(Shown::from).collect() }
-        }
-        Error::Decode { file, message, hint } => {
-            Shown { message: format!("{}: {message}", file.display()), hint: hint.clone(), related: vec![] }
-        }
-        other => Shown { message: other.to_string(), hint: None, related: vec![] },
-    });
-}
-
-fn show(e: &Shown) {
-    let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
-    let mut text = String::new();
-    let handler = GraphicalReportHandler::new_themed(theme).with_width(120);
-    match handler.render_report(&mut text, e) {
-        Ok(()) => eprint!("{text}"),
-        Err(_) => eprintln!("error: {e}"),
-    }
+/// Errors go to stderr; on a terminal the word stands out.
+fn show(e: &dyn fmt::Display) {
+    let error = if std::io::stderr().is_terminal() { "\x1b[1;31merror\x1b[0m" } else { "error" };
+    eprintln!("{error}: {e}");
 }
 
 /// A number of bytes for people.

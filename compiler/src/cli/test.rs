@@ -4,10 +4,6 @@ use numrsc::conformance::{self, Reference};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
 };
 
 /// Run ONNX test folders (model.onnx, test_data_set_*/input_*.pb, output_*.pb)
@@ -41,7 +37,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
             return Err(Failure::Other(format!("{}: no folder with a model.onnx", dir.display())));
         }
     }
-    folders.retain(|f| args.filter.as_ref().is_none_or(|part| name(f).contains(part)));
+    folders.retain(|f| args.filter.as_ref().is_none_or(|part| conformance::name(f).contains(part)));
     let expected = match &args.expected_failures {
         Some(file) => expected_failures(file)?,
         None => BTreeMap::new(),
@@ -50,22 +46,10 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         Backend::Reference => &Reference,
     };
     let options = conformance::Options { ignore_declared_shapes: args.ignore_declared_shapes };
-    let results = run_all(&folders, args.jobs, |dir| conformance::run_folder(dir, executor, options));
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (folder, result) in folders.iter().zip(results) {
-        match (result, expected.get(name(folder))) {
-            (Ok(()), None) => passed += 1,
-            (Err(_), Some(_)) => skipped += 1,
-            (Ok(()), Some(reason)) => {
-                failed += 1;
-                println!("FAIL {}: passes, but is expected to fail ({reason}): take it off the list", name(folder));
-            }
-            (Err(e), None) => {
-                failed += 1;
-                println!("FAIL {}: {e}", name(folder));
-            }
-        }
-    }
+    let results = conformance::run_all(&folders, args.jobs, |dir| conformance::run_folder(dir, executor, options));
+    let score = conformance::score(&folders, results, &expected);
+    score.failures.iter().for_each(|f| println!("FAIL {f}"));
+    let (passed, failed, skipped) = (score.passed, score.failures.len(), score.skipped);
     if skipped > 0 && !quiet {
         println!("skipped are tests that fail as expected");
     }
@@ -73,40 +57,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     Ok(if failed == 0 { Outcome::Success } else { Outcome::Negative })
 }
 
-fn name(folder: &Path) -> &str {
-    folder.file_name().and_then(|n| n.to_str()).unwrap_or("")
-}
-
 fn expected_failures(file: &Path) -> Result<BTreeMap<String, String>, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     conformance::parse_expected_failures(&text).map_err(|e| format!("{}: {e}", file.display()))
-}
-
-/// Run tests on several threads; results in the order of the folders.
-fn run_all(
-    folders: &[PathBuf],
-    jobs: Option<usize>,
-    test: impl Fn(&Path) -> Result<(), String> + Sync,
-) -> Vec<Result<(), String>> {
-    let jobs = jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1).max(1);
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Result<(), String>>> =
-        folders.iter().map(|_| Mutex::new(Err("did not run".into()))).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            // Nested graphs recurse, and debug builds have large frames.
-            let work = || {
-                while let Some((i, folder)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, folders.get(i)?)))
-                {
-                    // A panic is a bug of ours: it fails its test and no other.
-                    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(folder)));
-                    let result = result.unwrap_or_else(|_| Err("panicked".into()));
-                    *results[i].lock().expect("no thread panics while holding it") = result;
-                }
-            };
-            std::thread::Builder::new().stack_size(64 << 20).spawn_scoped(scope, work).expect("threads can be started");
-        }
-    });
-    results.into_iter().map(|r| r.into_inner().expect("no thread panics while holding it")).collect()
 }
