@@ -1,1 +1,6 @@
 //! Ahead-of-time compiler for ONNX models: library and command.
+pub mod conformance;
+pub mod error;
+pub mod onnx;
+
+pub use error::{Error, NodePlace, Place, Problem, Result};

@@ -125,8 +125,8 @@ impl DType {
         match self {
             DType::F64 => x.to_bits(),
             DType::F32 => u64::from((x as f32).to_bits()),
-            DType::F16 => u64::from(f16::from_f64(x).to_bits()),
-            DType::BF16 => u64::from(bf16::from_f64(x).to_bits()),
+            DType::F16 => u64::from(f16::from_f32(round_to_odd(x)).to_bits()),
+            DType::BF16 => u64::from(bf16::from_f32(round_to_odd(x)).to_bits()),
             DType::F8E8M0 => e8m0_to_bits(x, saturate),
             _ => mini(self).encode(x, saturate),
         }
@@ -156,6 +156,17 @@ impl FromStr for DType {
     fn from_str(s: &str) -> Result<DType, String> {
         DType::ALL.iter().copied().find(|d| d.name() == s).ok_or_else(|| format!("unknown element type `{s}`"))
     }
+}
+
+/// An `f32` from which rounding to a half-width format gives the same as rounding `x` would: an inexact result ends in a
+/// one bit, so it is never a tie. (`half` drops the low bits of an `f64`, or rounds twice.)
+fn round_to_odd(x: f64) -> f32 {
+    let nearest = x as f32;
+    if x.is_nan() || nearest.is_infinite() || f64::from(nearest) == x {
+        return nearest;
+    }
+    let toward_zero = nearest.to_bits() - u32::from(f64::from(nearest).abs() > x.abs());
+    f32::from_bits(toward_zero | 1)
 }
 
 /// A float format of at most 8 bits with a sign, `exp` exponent bits and `man` mantissa bits.
@@ -302,6 +313,19 @@ mod tests {
         assert_eq!(DType::F4E2M1.round(5.0), 4.0);
         assert_eq!(DType::F4E2M1.round(-100.0), -6.0);
         assert_eq!(DType::F8E4M3FNUZ.float_to_bits(-0.0, false), 0);
+        // Just above and just below a tie, beyond the precision of f32.
+        for (d, tie, unit) in
+            [(DType::F16, 2f64.powi(-11), 2f64.powi(-10)), (DType::BF16, 2f64.powi(-8), 2f64.powi(-7))]
+        {
+            assert_eq!(d.round(1.0 + tie), 1.0);
+            assert_eq!(d.round(1.0 + tie + 2f64.powi(-50)), 1.0 + unit);
+            assert_eq!(d.round(1.0 + 3.0 * tie - 2f64.powi(-50)), 1.0 + unit);
+            assert_eq!(d.round(-1.0 - tie - 2f64.powi(-50)), -1.0 - unit);
+        }
+        assert_eq!(DType::F16.round(2f64.powi(-25)), 0.0);
+        assert_eq!(DType::F16.round(2f64.powi(-25) * (1.0 + 2f64.powi(-40))), 2f64.powi(-24));
+        assert_eq!(DType::F16.round(1e300), f64::INFINITY);
+        assert_eq!(DType::F16.round(-1e-300), 0.0);
     }
 
     #[test]

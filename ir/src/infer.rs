@@ -13,7 +13,9 @@ pub(crate) fn param(_: &i64, ty: &Type) -> Result<Type> {
 }
 
 pub(crate) fn constant(value: &Tensor) -> Result<Type> {
-    Ok(Type::tensor(value.dtype(), value.shape().iter().map(|&d| Dim::from(d)).collect::<Vec<_>>()))
+    let dims =
+        value.shape().iter().map(|&d| i64::try_from(d).map(Dim::Const)).collect::<std::result::Result<Vec<_>, _>>();
+    Ok(Type::tensor(value.dtype(), dims.map_err(|_| "a dimension of the constant is beyond i64")?))
 }
 
 pub(crate) fn iota(dtype: &DType, shape: &[Dim], axis: &i64) -> Result<Type> {

@@ -1,10 +1,14 @@
 //! Tensor IR, types, symbolic dims, textual form, verifier and reference evaluator of numrsc.
 pub mod attr;
+pub mod build;
 pub mod dim;
 pub mod dtype;
 pub mod error;
+pub mod eval;
+pub mod expr;
 pub mod func;
 mod infer;
+pub mod known;
 pub mod op;
 pub mod parse;
 pub mod print;
@@ -17,6 +21,7 @@ pub mod view;
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{Error, Result};
+pub use eval::{Data, Env, eval, eval_op};
 pub use func::{Func, Node, Value};
 pub use op::{Op, OpInfo, ReduceFn, ScatterFn};
 pub use parse::parse;

@@ -336,7 +336,7 @@ impl Scalar {
 }
 
 impl Call {
-    fn result(&self, of: &[DType]) -> Result<DType, String> {
+    pub(crate) fn result(&self, of: &[DType]) -> Result<DType, String> {
         let f = self.f;
         let refuse = || {
             let of: Vec<_> = of.iter().map(|d| d.name()).collect();

@@ -1,0 +1,228 @@
+//! Running standard ONNX test folders: `model.onnx` and `test_data_set_*/{input,output}_*.pb`.
+use crate::{
+    Error,
+    onnx::{self, Model, Value, import, proto::TypeProto},
+};
+use numrsc_ir::{DType, Elems, Func, Tensor, eval::Data};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+/// How far results may be from the expected ones: `|a - b| <= atol + rtol * |b|`.
+#[derive(Clone, Debug)]
+pub struct Tolerance {
+    pub rtol: f64,
+    pub atol: f64,
+    /// Absolute tolerances by output, where one for all is too coarse.
+    pub atols: Vec<f64>,
+}
+
+impl Default for Tolerance {
+    fn default() -> Tolerance {
+        Tolerance { rtol: 1e-3, atol: 1e-7, atols: vec![] }
+    }
+}
+
+/// What runs a model on its inputs.
+pub trait Executor {
+    fn run(&self, func: &Func, inputs: &[Data]) -> Result<Vec<Data>, String>;
+}
+
+/// The reference evaluator.
+#[derive(Debug)]
+pub struct Reference;
+
+impl Executor for Reference {
+    fn run(&self, func: &Func, inputs: &[Data]) -> Result<Vec<Data>, String> {
+        numrsc_ir::eval::eval(func, inputs).map_err(|e| e.to_string())
+    }
+}
+
+/// What to do with a test folder.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Forget the declared shapes of graph outputs before importing.
+    pub ignore_declared_shapes: bool,
+}
+
+/// Run all data sets of a test folder. The error says what went wrong first.
+pub fn run_folder(dir: &Path, executor: &dyn Executor, options: Options) -> Result<(), String> {
+    let mut model = onnx::load(&dir.join("model.onnx")).map_err(|e| short(&e))?;
+    if options.ignore_declared_shapes {
+        forget_output_shapes(&mut model);
+    }
+    let func = import::import(&model, &import::Options::default()).map_err(|e| short(&e))?;
+    let tolerance = tolerance(dir)?;
+    let random = is_random(&model);
+    for set in data_sets(dir)? {
+        run_set(&set, &model, &func, executor, &tolerance, random)
+            .map_err(|e| format!("{}: {e}", set.file_name().unwrap_or_default().to_string_lossy()))?;
+    }
+    Ok(())
+}
+
+fn run_set(
+    set: &Path,
+    model: &Model,
+    func: &Func,
+    executor: &dyn Executor,
+    tolerance: &Tolerance,
+    random: bool,
+) -> Result<(), String> {
+    let graph = model.graph();
+    let mut inputs = Vec::new();
+    let stored: Vec<&str> = graph.initializer.iter().map(|t| t.name.as_str()).collect();
+    let fed = graph.input.iter().filter(|i| !stored.contains(&i.name.as_str()));
+    for (i, input) in fed.enumerate() {
+        let ty = input.r#type.clone().unwrap_or_default();
+        inputs.push(load_data(&set.join(format!("input_{i}.pb")), &ty)?);
+    }
+    let got = executor.run(func, &inputs)?;
+    if got.len() != graph.output.len() {
+        return Err(format!("{} outputs, expected {}", got.len(), graph.output.len()));
+    }
+    for (i, (output, got)) in graph.output.iter().zip(&got).enumerate() {
+        let ty = output.r#type.clone().unwrap_or_default();
+        let want = load_data(&set.join(format!("output_{i}.pb")), &ty)?;
+        let tolerance =
+            Tolerance { atol: tolerance.atols.get(i).copied().unwrap_or(tolerance.atol), ..tolerance.clone() };
+        compare(got, &want, &tolerance, random).map_err(|e| format!("output {i} `{}`: {e}", output.name))?;
+    }
+    Ok(())
+}
+
+/// A value of a test file as the evaluator takes it. An optional is a sequence of at most one.
+pub fn load_data(path: &Path, ty: &TypeProto) -> Result<Data, String> {
+    onnx::load_value(path, ty).map_err(|e| e.to_string()).and_then(data)
+}
+
+fn data(v: Value) -> Result<Data, String> {
+    Ok(match v {
+        Value::Tensor(t) => Data::Tensor(t),
+        Value::Sequence(v) => Data::Seq(v.into_iter().map(data).collect::<Result<_, _>>()?),
+        Value::Optional(v) => Data::Seq(v.into_iter().map(|v| data(*v)).collect::<Result<_, _>>()?),
+        Value::Map { .. } => return Err("maps are not supported".into()),
+    })
+}
+
+/// Is `got` what was expected: same kind, element type, shape, and elements within tolerance (NaN equals NaN)?
+/// The elements of random results are not compared.
+pub fn compare(got: &Data, want: &Data, tolerance: &Tolerance, random: bool) -> Result<(), String> {
+    match (got, want) {
+        (Data::Tensor(a), Data::Tensor(b)) => compare_tensors(a, b, tolerance, random),
+        (Data::Seq(a), Data::Seq(b)) if a.len() == b.len() => {
+            a.iter().zip(b).try_for_each(|(a, b)| compare(a, b, tolerance, random))
+        }
+        (Data::Seq(a), Data::Seq(b)) => Err(format!("{} elements, expected {}", a.len(), b.len())),
+        _ => Err("another kind of value".into()),
+    }
+}
+
+fn compare_tensors(a: &Tensor, b: &Tensor, t: &Tolerance, random: bool) -> Result<(), String> {
+    if (a.dtype(), a.shape()) != (b.dtype(), b.shape()) {
+        return Err(format!("{}{:?}, expected {}{:?}", a.dtype(), a.shape(), b.dtype(), b.shape()));
+    }
+    if random {
+        return Ok(());
+    }
+    let wrong = match (a.elems(), b.elems()) {
+        (Elems::Float(x), Elems::Float(y)) => {
+            let close =
+                |x: f64, y: f64| x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= t.atol + t.rtol * y.abs();
+            summary(x.iter().zip(&y).map(|(&x, &y)| (close(x, y), x, y)))
+        }
+        (Elems::Int(x), Elems::Int(y)) => {
+            // Integers follow the same rule: quantised results may differ by a step where the tolerance says so.
+            let close = |x: i128, y: i128| {
+                x == y || (a.dtype() != DType::Bool && (x - y).abs() as f64 <= t.atol + t.rtol * y.abs() as f64)
+            };
+            summary(x.iter().zip(&y).map(|(&x, &y)| (close(x, y), x, y)))
+        }
+        (x, y) => summary(std::iter::once((x == y, "strings", "others"))),
+    };
+    wrong.map_or(Ok(()), Err)
+}
+
+fn summary<T: std::fmt::Debug>(pairs: impl Iterator<Item = (bool, T, T)>) -> Option<String> {
+    let (mut all, mut bad, mut first) = (0, 0, None);
+    for (i, (ok, x, y)) in pairs.enumerate() {
+        all += 1;
+        if !ok {
+            bad += 1;
+            first.get_or_insert((i, x, y));
+        }
+    }
+    first.map(|(i, x, y)| format!("{bad} of {all} elements differ, first at {i}: {x:?}, expected {y:?}"))
+}
+
+/// All test folders in or below a folder, sorted.
+pub fn find_folders(dir: &Path, out: &mut Vec<PathBuf>) {
+    if dir.join("model.onnx").exists() {
+        out.push(dir.to_path_buf());
+        return;
+    }
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    let mut inside: Vec<PathBuf> = entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
+    inside.sort();
+    inside.iter().for_each(|p| find_folders(p, out));
+}
+
+/// Test names with the reason why they fail: `name  reason`, one per line; `#` starts a comment.
+pub fn parse_expected_failures(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut list = BTreeMap::new();
+    for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
+        let (name, reason) = line.split_once(char::is_whitespace).ok_or_else(|| format!("`{line}` has no reason"))?;
+        if list.insert(name.to_string(), reason.trim().to_string()).is_some() {
+            return Err(format!("`{name}` is listed twice"));
+        }
+    }
+    Ok(list)
+}
+
+fn forget_output_shapes(model: &mut Model) {
+    use onnx::proto::TypeValue;
+    for output in &mut model.graph_mut().output {
+        if let Some(TypeValue::Tensor(t)) = output.r#type.as_mut().and_then(|t| t.value.as_mut()) {
+            t.shape = None;
+        }
+    }
+}
+
+/// Does the model draw random numbers, so that only shape and type of its results are determined?
+fn is_random(model: &Model) -> bool {
+    const RANDOM: [&str; 6] =
+        ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"];
+    let nodes = model.graph().node.iter().chain(model.proto().functions.iter().flat_map(|f| &f.node));
+    nodes.into_iter().any(|n| RANDOM.contains(&n.op_type.as_str()))
+}
+
+fn tolerance(dir: &Path) -> Result<Tolerance, String> {
+    let Ok(text) = std::fs::read_to_string(dir.join("data.json")) else { return Ok(Tolerance::default()) };
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| format!("data.json: {e}"))?;
+    let number = |key: &str, default: f64| json.get(key).and_then(serde_json::Value::as_f64).unwrap_or(default);
+    let list =
+        json.get("atols").and_then(|v| v.as_array()).map(|v| v.iter().filter_map(serde_json::Value::as_f64).collect());
+    Ok(Tolerance { rtol: number("rtol", 1e-3), atol: number("atol", 1e-7), atols: list.unwrap_or_default() })
+}
+
+fn data_sets(dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut sets: Vec<PathBuf> = std::fs::read_dir(dir)
+        .map_err(|e| format!("{}: {e}", dir.display()))?
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("test_data_set_")))
+        .collect();
+    sets.sort();
+    Ok(sets)
+}
+
+/// An error without the path of the file, which the caller prints anyway.
+fn short(e: &Error) -> String {
+    match e {
+        Error::Model { problems, .. } => {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            lines.join("; ")
+        }
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,130 @@
+//! The one error type of the library, and the problems a model can have.
+use std::{fmt, io, path::PathBuf};
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file cannot be opened or read.
+    #[error("{}: {source}", file.display())]
+    Io { file: PathBuf, source: io::Error },
+    /// The content is not what it should be; nothing of it could be used.
+    #[error("{}: {message}{}", file.display(), hint_line(hint.as_deref(), "\n"))]
+    Decode { file: PathBuf, message: String, hint: Option<String> },
+    /// The model was decoded but cannot be compiled: everything that is wrong with it.
+    #[error("{}: {}", file.display(), list(problems))]
+    Model { file: PathBuf, problems: Vec<Problem> },
+}
+
+/// One thing that is wrong with a model, or suspicious about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub place: Place,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+/// Where in a model: the path of graphs from the outside in, and the node if there is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// `main`, `main/#3 loop1.body`, `function my.domain::Relu6`; empty for the model as a whole.
+    pub graph: String,
+    pub node: Option<NodePlace>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlace {
+    /// Position among the nodes of its graph.
+    pub index: usize,
+    /// May be empty: names of nodes are optional.
+    pub name: String,
+    pub op_type: String,
+}
+
+impl Problem {
+    pub fn new(place: Place, message: impl Into<String>) -> Problem {
+        Problem { place, message: message.into(), hint: None }
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Problem {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl Place {
+    /// The model as a whole.
+    pub fn model() -> Place {
+        Place::default()
+    }
+
+    pub fn graph(path: impl Into<String>) -> Place {
+        Place { graph: path.into(), node: None }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.place != Place::default() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.graph)?;
+        match &self.node {
+            Some(node) if self.graph.is_empty() => node.fmt(f),
+            Some(node) => write!(f, ", {node}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for NodePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node #{}", self.index)?;
+        if !self.name.is_empty() {
+            write!(f, " `{}`", self.name)?;
+        }
+        if self.op_type.is_empty() { Ok(()) } else { write!(f, " ({})", self.op_type) }
+    }
+}
+
+fn list(problems: &[Problem]) -> String {
+    let mut text = match problems.len() {
+        1 => "1 problem".to_string(),
+        n => format!("{n} problems"),
+    };
+    for problem in problems {
+        text += &format!("\n  {problem}{}", hint_line(problem.hint.as_deref(), "\n    "));
+    }
+    text
+}
+
+fn hint_line(hint: Option<&str>, before: &str) -> String {
+    hint.map(|hint| format!("{before}hint: {hint}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_problem_is_printed_with_place_and_hint() {
+        let node = NodePlace { index: 3, name: "relu".into(), op_type: "Relu".into() };
+        let error = Error::Model {
+            file: "a.onnx".into(),
+            problems: vec![
+                Problem::new(Place { graph: "main".into(), node: Some(node) }, "wrong").hint("try another"),
+                Problem::new(Place::model(), "no graph"),
+            ],
+        };
+        let expected = "a.onnx: 2 problems\n  main, node #3 `relu` (Relu): wrong\n    hint: try another\n  no graph";
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,0 +1,6 @@
+//! The `numrsc` command.
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,99 @@
+//! Files next to a model that hold its weights: found safely, mapped once, shared by all tensors in them.
+//!
+//! A model from a stranger must not read files of the user, so a location has to stay inside the model's folder:
+//! no absolute path, no `..`, and no link (of the file or of a folder on the way) that leads out.
+use super::load;
+use super::proto::TensorProto;
+use bytes::Bytes;
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+/// The external data files of one model.
+#[derive(Debug, Default)]
+pub struct ExternalData {
+    folder: Option<PathBuf>,
+    /// By canonical path.
+    open: Mutex<BTreeMap<PathBuf, Bytes>>,
+}
+
+impl ExternalData {
+    /// Files are looked up in `folder`; without one, external data is an error.
+    pub fn new(folder: Option<&Path>) -> ExternalData {
+        // The folder of a bare file name is the current one.
+        let folder = folder.map(|f| if f.as_os_str().is_empty() { PathBuf::from(".") } else { f.to_path_buf() });
+        ExternalData { folder, open: Mutex::default() }
+    }
+
+    /// The bytes of a tensor stored in another file, of which `size` are needed.
+    pub(super) fn bytes(&self, tensor: &TensorProto, size: usize) -> Result<Bytes, String> {
+        let (mut location, mut offset, mut length) = (None, 0, None);
+        for entry in &tensor.external_data {
+            let text = std::str::from_utf8(&entry.value)
+                .map_err(|_| format!("external data: `{}` is not UTF-8", entry.key))?;
+            match entry.key.as_str() {
+                "location" => location = Some(text),
+                "offset" => offset = number("offset", text)?,
+                "length" => length = Some(number("length", text)?),
+                // `checksum` and the keys runtimes add for themselves do not change the data.
+                _ => {}
+            }
+        }
+        let location = location.ok_or("external data without a location")?;
+        if length.is_some_and(|length| length != size) {
+            return Err(format!(
+                "external data in `{location}`: {size} bytes are needed but its length is {}",
+                length.unwrap_or_default()
+            ));
+        }
+        if size == 0 {
+            return Ok(Bytes::new());
+        }
+        let file = self.file(location)?;
+        match offset.checked_add(size) {
+            Some(end) if end <= file.len() => Ok(file.slice(offset..end)),
+            _ => Err(format!(
+                "external data: {size} bytes at offset {offset} of `{location}` reach beyond its {} bytes",
+                file.len()
+            )),
+        }
+    }
+
+    fn file(&self, location: &str) -> Result<Bytes, String> {
+        let refused = |why: &str| format!("external data in `{location}` is refused: {why}");
+        let folder = self.folder.as_deref().ok_or_else(|| refused("the model does not come from a folder"))?;
+        let relative = Path::new(location);
+        for part in relative.components() {
+            match part {
+                Component::Normal(_) | Component::CurDir => {}
+                Component::ParentDir => return Err(refused("`..` may lead out of the model's folder")),
+                Component::Prefix(_) | Component::RootDir => return Err(refused("it must be a relative path")),
+            }
+        }
+        let failed = |path: &Path, e: std::io::Error| format!("external data in `{location}`: {}: {e}", path.display());
+        let root = folder.canonicalize().map_err(|e| failed(folder, e))?;
+        let path = root.join(relative);
+        let path = path.canonicalize().map_err(|e| failed(&path, e))?;
+        if !path.starts_with(&root) {
+            return Err(refused("a link leads out of the model's folder (copy the file next to the model)"));
+        }
+        // Canonical paths name each file once, so every file is mapped once.
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = open.get(&path) {
+            return Ok(bytes.clone());
+        }
+        // Opening a pipe would wait for a writer, so look before opening.
+        if !path.metadata().map_err(|e| failed(&path, e))?.is_file() {
+            return Err(refused("it is not a file"));
+        }
+        let bytes = load::map(&path).map_err(|e| failed(&path, e))?;
+        open.insert(path, bytes.clone());
+        Ok(bytes)
+    }
+}
+
+fn number(key: &str, text: &str) -> Result<usize, String> {
+    text.trim().parse().map_err(|_| format!("external data: `{text}` is not a valid {key}"))
+}

@@ -1,0 +1,455 @@
+//! From a decoded model to tensor IR. Every node is looked up in the operator table and expands into core ops; types
+//! and shapes are inferred as nodes are pushed. All problems of a model are reported at once.
+mod context;
+pub mod table;
+
+use super::{
+    AttributeValue, Model, domain,
+    model::function_opsets,
+    ops,
+    proto::{AttributeProto, DimensionValue, FunctionProto, GraphProto, NodeProto, TensorType, TypeProto, TypeValue},
+};
+use crate::error::{Error, NodePlace, Place, Problem};
+use numrsc_ir::{
+    DType, Dim, Elem, Func, Type,
+    build::{Graph, X},
+};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
+
+pub use context::{Ctx, Inputs};
+pub use table::{OnnxOp, Outputs};
+
+/// Choices of the user that concern the import.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Sizes for named dimensions (`--dim batch=1`).
+    pub dims: BTreeMap<String, i64>,
+}
+
+/// Import a model. The error lists everything that is wrong with it.
+pub fn import(model: &Model, options: &Options) -> Result<Func, Error> {
+    let importer = Importer::new(model, options);
+    let result = importer.main();
+    let mut problems = importer.problems.into_inner();
+    // A loop body is imported more than once while its types settle.
+    let mut seen = BTreeSet::new();
+    problems.retain(|p: &Problem| seen.insert(p.to_string()));
+    match result {
+        Ok(func) if problems.is_empty() => Ok(func),
+        _ => Err(Error::Model { file: model.file().to_path_buf(), problems }),
+    }
+}
+
+/// Why a node has no meaning.
+#[derive(Debug)]
+pub enum Fail {
+    Refused(String),
+    /// The reason is among the problems already.
+    Reported,
+}
+
+impl From<numrsc_ir::Error> for Fail {
+    fn from(e: numrsc_ir::Error) -> Fail {
+        Fail::Refused(e.to_string())
+    }
+}
+
+impl From<String> for Fail {
+    fn from(message: String) -> Fail {
+        Fail::Refused(message)
+    }
+}
+
+impl From<&str> for Fail {
+    fn from(message: &str) -> Fail {
+        Fail::Refused(message.into())
+    }
+}
+
+/// Values by name; `None` for those whose node failed.
+type Scope<'m, 'g> = HashMap<&'m str, Option<X<'g>>>;
+
+/// What names and versions mean inside a graph or a function of the model.
+#[derive(Debug)]
+struct Frame<'m> {
+    opsets: BTreeMap<String, i64>,
+    /// Attributes of the calling node, and the function's defaults.
+    attrs: BTreeMap<&'m str, &'m AttributeProto>,
+}
+
+impl<'m> Frame<'m> {
+    fn opset(&self, domain: &str) -> Option<i64> {
+        self.opsets.get(domain).copied()
+    }
+
+    fn attr(&self, name: &str) -> Option<&'m AttributeProto> {
+        self.attrs.get(name).copied()
+    }
+}
+
+#[derive(Debug)]
+struct Importer<'m> {
+    model: &'m Model,
+    options: &'m Options,
+    problems: RefCell<Vec<Problem>>,
+    /// Symbols given to the names that the model has for dimensions.
+    symbols: RefCell<BTreeMap<String, String>>,
+}
+
+impl<'m> Importer<'m> {
+    fn new(model: &'m Model, options: &'m Options) -> Importer<'m> {
+        Importer { model, options, problems: RefCell::default(), symbols: RefCell::default() }
+    }
+
+    fn report(&self, problem: Problem) {
+        self.problems.borrow_mut().push(problem);
+    }
+
+    fn main(&self) -> Result<Func, Fail> {
+        let graph = self.model.graph();
+        let frame = Frame { opsets: self.model.opsets().clone(), attrs: BTreeMap::new() };
+        self.check_opsets(&frame.opsets);
+        let stored: BTreeSet<&str> = graph
+            .initializer
+            .iter()
+            .chain(graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref()))
+            .map(|t| t.name.as_str())
+            .collect();
+        let g = Graph::new();
+        let mut scope = Scope::new();
+        let mut names = Vec::new();
+        // An initialiser that is also an input is its default value, and compiled in.
+        for input in graph.input.iter().filter(|i| !stored.contains(i.name.as_str())) {
+            names.push(input.name.clone());
+            let declared = input.r#type.as_ref().ok_or_else(|| "it has no type".to_string());
+            let param = declared
+                .and_then(|ty| self.declared_type(&g, ty))
+                .and_then(|ty| g.param(ty).map_err(|e| e.to_string()))
+                .map_err(|e| self.report(Problem::new(Place::graph("main"), format!("input `{}`: {e}", input.name))));
+            scope.insert(&input.name, param.ok());
+        }
+        let results = self.graph(&g, graph, &frame, "main", scope)?;
+        self.check_outputs(graph, &results);
+        let results: Vec<_> = results.iter().map(|x| x.value()).collect();
+        let mut func = g.finish(&results);
+        func.param_names = names;
+        func.result_names = graph.output.iter().map(|o| o.name.clone()).collect();
+        Ok(func)
+    }
+
+    /// The declared element type of an output must be the one computed. Declared shapes are not used: they often state
+    /// what only run time can know.
+    fn check_outputs(&self, graph: &GraphProto, results: &[X<'_>]) {
+        for (output, x) in graph.output.iter().zip(results) {
+            let Some(TypeValue::Tensor(t)) = output.r#type.as_ref().and_then(|t| t.value.as_ref()) else { continue };
+            let declared = DType::from_onnx(t.elem_type);
+            if let (Some(d), Type::Tensor(got)) = (declared, x.ty())
+                && d != got.dtype
+            {
+                let message = format!("output `{}` is declared as {d} but computed as {}", output.name, got.dtype);
+                self.report(Problem::new(Place::graph("main"), message));
+            }
+        }
+    }
+
+    fn check_opsets(&self, opsets: &BTreeMap<String, i64>) {
+        for (domain, version) in opsets {
+            if let Some(newest) = ops::newest_opset(domain)
+                && *version > newest
+            {
+                let name = if domain.is_empty() { "ai.onnx" } else { domain };
+                let message = format!("opset {version} of {name} is newer than {newest}, the newest supported");
+                self.report(Problem::new(Place::model(), message).hint("export the model for an older opset"));
+            }
+        }
+    }
+
+    /// Import the nodes of a graph and give its outputs. Nodes that fail are reported, and so are all others that
+    /// can be judged without them.
+    fn graph<'g>(
+        &self,
+        g: &'g Graph,
+        graph: &'m GraphProto,
+        frame: &Frame<'m>,
+        path: &str,
+        mut scope: Scope<'m, 'g>,
+    ) -> Result<Vec<X<'g>>, Fail> {
+        for t in &graph.initializer {
+            let x = self.model.tensor(t).and_then(|t| g.constant(t).map_err(|e| e.to_string()));
+            scope.insert(&t.name, x.map_err(|e| self.report(Problem::new(Place::graph(path), e))).ok());
+        }
+        for t in &graph.sparse_initializer {
+            let x = self.model.sparse_tensor(t).and_then(|t| g.constant(t).map_err(|e| e.to_string()));
+            let name = t.values.as_ref().map_or("", |v| v.name.as_str());
+            scope.insert(name, x.map_err(|e| self.report(Problem::new(Place::graph(path), e))).ok());
+        }
+        self.nodes(g, &graph.node, frame, path, &mut scope);
+        let outputs: Option<Vec<X<'g>>> =
+            graph.output.iter().map(|o| scope.get(o.name.as_str()).copied().flatten()).collect();
+        outputs.ok_or(Fail::Reported)
+    }
+
+    fn nodes<'g>(
+        &self,
+        g: &'g Graph,
+        nodes: &'m [NodeProto],
+        frame: &Frame<'m>,
+        path: &str,
+        scope: &mut Scope<'m, 'g>,
+    ) {
+        for (index, node) in nodes.iter().enumerate() {
+            let outputs =
+                self.node(g, node, frame, &format!("{path}/#{index} {}", node.name), scope).unwrap_or_else(|fail| {
+                    if let Fail::Refused(message) = fail {
+                        let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
+                        let place = Place { graph: path.into(), node: Some(at) };
+                        let hint = self.hint(node, frame);
+                        self.report(Problem { place, message, hint });
+                    }
+                    vec![]
+                });
+            let given = outputs.into_iter().chain(std::iter::repeat(None));
+            for (name, x) in node.output.iter().zip(given).filter(|(name, _)| !name.is_empty()) {
+                scope.insert(name, x);
+            }
+        }
+    }
+
+    fn node<'g>(
+        &self,
+        g: &'g Graph,
+        node: &'m NodeProto,
+        frame: &Frame<'m>,
+        path: &str,
+        scope: &Scope<'m, 'g>,
+    ) -> Result<Outputs<'g>, Fail> {
+        // Whether an operator is known does not depend on its inputs, so that is reported in any case.
+        let function = self.model.function(&node.domain, &node.op_type, &node.overload);
+        let row = if function.is_some() { None } else { Some(find(node, frame)?) };
+        let mut args = Vec::with_capacity(node.input.len());
+        for name in &node.input {
+            args.push(match (name.as_str(), scope.get(name.as_str())) {
+                ("", _) => None,
+                (_, Some(Some(x))) => Some(*x),
+                (_, Some(None)) => return Err(Fail::Reported),
+                (_, None) => return Err(Fail::Refused(format!("`{name}` is not defined"))),
+            });
+        }
+        match (row, function) {
+            (Some(row), _) => {
+                let cx = Ctx { g, importer: self, frame, node, scope, args: &args, path };
+                let outputs = (row.import)(&cx)?;
+                if let Some(i) =
+                    (0..node.output.len()).find(|&i| cx.wants(i) && !matches!(outputs.get(i), Some(Some(_))))
+                {
+                    return Err(Fail::Refused(format!("output {i} `{}` is not supported", node.output[i])));
+                }
+                Ok(outputs)
+            }
+            (None, Some(function)) => self.call(g, node, function, frame, path, &args),
+            (None, None) => unreachable!("a node without a function has a row"),
+        }
+    }
+
+    /// Expand a call of a function that the model defines.
+    fn call<'g>(
+        &self,
+        g: &'g Graph,
+        node: &'m NodeProto,
+        function: &'m FunctionProto,
+        outer: &Frame<'m>,
+        path: &str,
+        args: &[Option<X<'g>>],
+    ) -> Result<Outputs<'g>, Fail> {
+        if args.len() > function.input.len() || node.output.len() > function.output.len() {
+            return Err(Fail::Refused(format!(
+                "the function takes {} inputs and gives {} outputs",
+                function.input.len(),
+                function.output.len()
+            )));
+        }
+        let mut attrs: BTreeMap<&str, &AttributeProto> =
+            function.attribute_proto.iter().map(|a| (a.name.as_str(), a)).collect();
+        for a in &node.attribute {
+            if !function.attribute.contains(&a.name) && !attrs.contains_key(a.name.as_str()) {
+                return Err(Fail::Refused(format!("the function has no attribute `{}`", a.name)));
+            }
+            let given = if a.ref_attr_name.is_empty() { Some(a) } else { outer.attr(&a.ref_attr_name) };
+            if let Some(given) = given {
+                attrs.insert(&a.name, given);
+            }
+        }
+        let frame = Frame { opsets: function_opsets(function), attrs };
+        // An input left out is an empty name to the nodes inside, which is what `None` in the scope cannot say.
+        let mut scope: Scope<'m, 'g> = Scope::new();
+        let mut left_out = BTreeSet::new();
+        for (i, name) in function.input.iter().enumerate() {
+            match args.get(i).copied().flatten() {
+                Some(x) => {
+                    scope.insert(name, Some(x));
+                }
+                None => {
+                    left_out.insert(name.as_str());
+                }
+            }
+        }
+        let before = self.problems.borrow().len();
+        let uses_left_out = function.node.iter().flat_map(|n| &n.input).any(|i| left_out.contains(i.as_str()));
+        if uses_left_out {
+            let nodes: Vec<NodeProto> = function.node.iter().map(|n| without(n, &left_out)).collect();
+            return self.call_without(g, function, nodes, frame, path, &scope);
+        }
+        self.nodes(g, &function.node, &frame, path, &mut scope);
+        if self.problems.borrow().len() > before {
+            return Err(Fail::Reported);
+        }
+        Ok(function.output.iter().map(|o| scope.get(o.as_str()).copied().flatten()).collect())
+    }
+
+    /// A function call in which the nodes had to be changed because optional inputs are absent.
+    fn call_without<'g>(
+        &self,
+        g: &'g Graph,
+        function: &FunctionProto,
+        nodes: Vec<NodeProto>,
+        frame: Frame<'m>,
+        path: &str,
+        given: &Scope<'_, 'g>,
+    ) -> Result<Outputs<'g>, Fail> {
+        let inner = Importer {
+            model: self.model,
+            options: self.options,
+            problems: RefCell::default(),
+            symbols: RefCell::new(self.symbols.borrow().clone()),
+        };
+        let mut scope: Scope<'_, 'g> = given.iter().map(|(k, v)| (*k, *v)).collect();
+        inner.nodes(g, &nodes, &frame, path, &mut scope);
+        let outputs = function.output.iter().map(|o| scope.get(o.as_str()).copied().flatten()).collect();
+        drop(scope);
+        let problems = inner.problems.into_inner();
+        if problems.is_empty() {
+            return Ok(outputs);
+        }
+        self.problems.borrow_mut().extend(problems);
+        Err(Fail::Reported)
+    }
+
+    /// What the user could do about a node that failed.
+    fn hint(&self, node: &NodeProto, frame: &Frame<'_>) -> Option<String> {
+        let here = domain(&node.domain);
+        if frame.opset(here).is_none() {
+            return Some(format!(
+                "add `{}` to the model's opset imports",
+                if here.is_empty() { "ai.onnx" } else { here }
+            ));
+        }
+        let versions: Vec<String> =
+            ops::all().filter(|o| o.domain == here && o.name == node.op_type).map(|o| o.since.to_string()).collect();
+        match &versions[..] {
+            [] => ops::similar(here, &node.op_type).map(|name| format!("did you mean `{name}`?")),
+            _ => None,
+        }
+    }
+
+    /// The IR type for a declared one. Dimensions without a name get one.
+    fn declared_type(&self, g: &Graph, ty: &TypeProto) -> Result<Type, String> {
+        match &ty.value {
+            Some(TypeValue::Tensor(t)) => {
+                let dtype = super::tensor_data::element_type(t.elem_type)?;
+                let shape = t.shape.as_ref().ok_or("its rank is not declared")?;
+                let dims =
+                    shape.dim.iter().map(|d| Ok(self.dimension(d.value.as_ref())?.unwrap_or_else(|| g.fresh_size())));
+                Ok(Type::tensor(dtype, dims.collect::<Result<Vec<Dim>, String>>()?))
+            }
+            // An optional is a sequence of at most one.
+            Some(TypeValue::Sequence(e) | TypeValue::Optional(e)) => {
+                let elem = e.elem_type.as_deref().ok_or("its elements have no type")?;
+                Ok(Type::Seq(Box::new(self.declared_elem(elem)?)))
+            }
+            Some(TypeValue::Map(_)) => Err("maps are not supported".into()),
+            Some(TypeValue::SparseTensor(_)) => Err("sparse tensors are supported as constants only".into()),
+            Some(TypeValue::Opaque(_)) => Err("opaque types are not supported".into()),
+            None => Err("it has no type".into()),
+        }
+    }
+
+    fn declared_elem(&self, ty: &TypeProto) -> Result<Elem, String> {
+        match &ty.value {
+            Some(TypeValue::Tensor(TensorType { elem_type, shape })) => {
+                let dtype = super::tensor_data::element_type(*elem_type)?;
+                let shape = shape
+                    .as_ref()
+                    .map(|s| s.dim.iter().map(|d| self.dimension(d.value.as_ref())).collect::<Result<Vec<_>, _>>())
+                    .transpose()?;
+                Ok(Elem::Tensor { dtype, shape })
+            }
+            Some(TypeValue::Sequence(e) | TypeValue::Optional(e)) => {
+                let elem = e.elem_type.as_deref().ok_or("its elements have no type")?;
+                Ok(Elem::Seq(Box::new(self.declared_elem(elem)?)))
+            }
+            _ => Err("its elements are of a kind that is not supported".into()),
+        }
+    }
+
+    fn dimension(&self, d: Option<&DimensionValue>) -> Result<Option<Dim>, String> {
+        match d {
+            Some(DimensionValue::Value(n)) if *n < 0 => Err(format!("it has the negative dimension {n}")),
+            Some(DimensionValue::Value(n)) => Ok(Some(Dim::Const(*n))),
+            Some(DimensionValue::Param(name)) if !name.is_empty() => {
+                if let Some(n) = self.options.dims.get(name) {
+                    return Ok(Some(Dim::Const(*n)));
+                }
+                Ok(Some(Dim::sym(self.symbol(name))))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// A symbol for a name that may hold any characters; different names get different symbols.
+    fn symbol(&self, name: &str) -> String {
+        let mut symbols = self.symbols.borrow_mut();
+        if let Some(s) = symbols.get(name) {
+            return s.clone();
+        }
+        let mut symbol: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        // A leading underscore marks symbols that have no name in the model.
+        if !symbol.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            symbol.insert(0, 'd');
+        }
+        while symbols.values().any(|s| *s == symbol) {
+            symbol.push('x');
+        }
+        symbols.insert(name.to_string(), symbol.clone());
+        symbol
+    }
+}
+
+/// The row that gives a node its meaning.
+fn find(node: &NodeProto, frame: &Frame<'_>) -> Result<&'static OnnxOp, Fail> {
+    let here = domain(&node.domain);
+    let Some(opset) = frame.opset(here) else {
+        return Err(Fail::Refused(format!("the model does not import the operator set `{here}`")));
+    };
+    ops::find(here, &node.op_type, opset).ok_or_else(|| match ops::first_version(here, &node.op_type) {
+        Some(first) => Fail::Refused(format!("the operator exists from opset {first} on, the model imports {opset}")),
+        None => Fail::Refused("the operator is not supported".into()),
+    })
+}
+
+/// `Relu, opset 14` or `com.microsoft::Gelu, opset 1`
+fn describe(node: &NodeProto, frame: &Frame<'_>) -> String {
+    let here = domain(&node.domain);
+    let prefix = if here.is_empty() { String::new() } else { format!("{here}::") };
+    let opset = frame.opset(here).map_or(String::new(), |v| format!(", opset {v}"));
+    format!("{prefix}{}{opset}", node.op_type)
+}
+
+/// The node with inputs that are absent in this call as empty names.
+fn without(node: &NodeProto, absent: &BTreeSet<&str>) -> NodeProto {
+    let mut node = node.clone();
+    node.input.iter_mut().filter(|i| absent.contains(i.as_str())).for_each(String::clear);
+    node
+}

@@ -1,0 +1,36 @@
+//! The ONNX front end: files in, checked models out.
+pub mod attribute;
+mod calls;
+mod check;
+pub mod external;
+pub mod import;
+pub mod load;
+pub mod model;
+mod numrs_json;
+pub mod ops;
+mod order;
+pub mod proto;
+pub mod tensor_data;
+pub mod value;
+
+pub use attribute::AttributeValue;
+pub use load::{load, load_bytes};
+pub use model::{Format, Model};
+pub use value::{Value, load_value};
+
+/// A name for a message: damaged files have names of any length.
+pub(crate) fn short(name: &str) -> String {
+    const MOST: usize = 80;
+    match name.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_string(),
+    }
+}
+
+/// `ai.onnx` is another name of the default domain, which is empty.
+pub fn domain(name: &str) -> &str {
+    if name == "ai.onnx" { "" } else { name }
+}
+
+#[cfg(test)]
+mod tests;

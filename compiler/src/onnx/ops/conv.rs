@@ -1,0 +1,5 @@
+//! Operators of the theme "conv".
+use crate::onnx::import::table::onnx_ops;
+
+onnx_ops! { pub(super) CONV in "", |g, cx|
+}

@@ -1,0 +1,5 @@
+//! Operators of the theme "linalg".
+use crate::onnx::import::table::onnx_ops;
+
+onnx_ops! { pub(super) LINALG in "", |g, cx|
+}

@@ -1,0 +1,76 @@
+//! What every ONNX operator means, one table row each, by theme.
+mod attention;
+mod control;
+mod conv;
+mod image;
+mod index;
+mod linalg;
+mod math;
+mod microsoft;
+mod ml;
+mod norm;
+mod pool;
+mod quant;
+mod random;
+mod reduce;
+mod rnn;
+mod sequence;
+mod shape;
+mod signal;
+mod text;
+mod training;
+
+use super::import::OnnxOp;
+
+/// The tables, in the order of the reference page.
+const TABLES: &[&[OnnxOp]] = &[
+    math::MATH,
+    linalg::LINALG,
+    conv::CONV,
+    pool::POOL,
+    norm::NORM,
+    reduce::REDUCE,
+    shape::SHAPE,
+    index::INDEX,
+    image::IMAGE,
+    signal::SIGNAL,
+    attention::ATTENTION,
+    rnn::RNN,
+    control::CONTROL,
+    sequence::SEQUENCE,
+    random::RANDOM,
+    quant::QUANT,
+    text::TEXT,
+    ml::ML,
+    training::TRAINING,
+    microsoft::MICROSOFT,
+];
+
+/// Operator sets and their newest supported versions.
+const NEWEST: &[(&str, i64)] =
+    &[("", 28), ("ai.onnx.ml", 5), ("ai.onnx.preview.training", 1), ("ai.onnx.training", 1), ("com.microsoft", 1)];
+
+/// Every row.
+pub fn all() -> impl Iterator<Item = &'static OnnxOp> {
+    TABLES.iter().copied().flatten()
+}
+
+/// The meaning of an operator in a version of its operator set.
+pub fn find(domain: &str, name: &str, opset: i64) -> Option<&'static OnnxOp> {
+    all().filter(|o| o.domain == domain && o.name == name && o.since <= opset).max_by_key(|o| o.since)
+}
+
+/// The first version that has the operator.
+pub fn first_version(domain: &str, name: &str) -> Option<i64> {
+    all().filter(|o| o.domain == domain && o.name == name).map(|o| o.since).min()
+}
+
+pub fn newest_opset(domain: &str) -> Option<i64> {
+    NEWEST.iter().find(|(d, _)| *d == domain).map(|(_, v)| *v)
+}
+
+/// A supported operator whose name differs only in case or comes from another domain.
+pub fn similar(domain: &str, name: &str) -> Option<String> {
+    let found = all().find(|o| o.name.eq_ignore_ascii_case(name))?;
+    Some(if found.domain == domain { found.name.to_string() } else { format!("{}::{}", found.domain, found.name) })
+}

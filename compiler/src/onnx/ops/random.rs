@@ -1,0 +1,5 @@
+//! Operators of the theme "random".
+use crate::onnx::import::table::onnx_ops;
+
+onnx_ops! { pub(super) RANDOM in "", |g, cx|
+}

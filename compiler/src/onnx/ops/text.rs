@@ -1,0 +1,5 @@
+//! Operators of the theme "text".
+use crate::onnx::import::table::onnx_ops;
+
+onnx_ops! { pub(super) TEXT in "", |g, cx|
+}

@@ -1,0 +1,305 @@
+//! Branches, loops and sequences.
+use super::{Graph, X};
+use crate::{DType, Dim, Elem, Error, Func, Op, Result, Type, Value, dim::Sym, refuse};
+use std::{collections::BTreeSet, sync::Arc};
+
+/// What a loop body sees in each round.
+#[derive(Debug)]
+pub struct LoopBody<'b> {
+    pub graph: &'b Graph,
+    /// Number of the round, from 0.
+    pub round: X<'b>,
+    pub cond: X<'b>,
+    pub states: Vec<X<'b>>,
+    pub captures: Vec<X<'b>>,
+}
+
+/// What a loop body gives back: whether to go on, the next states, and a row for each stacked result.
+#[derive(Debug)]
+pub struct LoopOut<'b> {
+    pub cond: X<'b>,
+    pub states: Vec<X<'b>>,
+    pub rows: Vec<X<'b>>,
+}
+
+/// How often the dimensions of states may need to be generalised before a loop's types settle.
+const MAX_ROUNDS: usize = 8;
+
+impl Graph {
+    /// Run one of two functions of the captured values. A condition known at compile time leaves only one of them.
+    pub fn if_<'g, E: From<Error>>(
+        &'g self,
+        cond: X<'g>,
+        captures: &[X<'g>],
+        then: &dyn for<'b> Fn(&'b Graph, &[X<'b>]) -> Result<Vec<X<'b>>, E>,
+        or: &dyn for<'b> Fn(&'b Graph, &[X<'b>]) -> Result<Vec<X<'b>>, E>,
+    ) -> Result<Vec<X<'g>>, E> {
+        let cond = cond.reshape(&[])?;
+        if let Some(Some(known)) = cond.known().and_then(|k| k.into_iter().next())
+            && let Some(c) = known.as_const()
+        {
+            return if c != 0 { then(self, captures) } else { or(self, captures) };
+        }
+        let branch = |build: &dyn for<'b> Fn(&'b Graph, &[X<'b>]) -> Result<Vec<X<'b>>, E>| -> Result<Func, E> {
+            let inner = self.nested();
+            let args = inner.capture(captures)?;
+            let results: Vec<Value> = build(&inner, &args)?.iter().map(|x| x.v).collect();
+            self.fresh.set(inner.fresh.get());
+            Ok(inner.into_body(results))
+        };
+        let (then, or) = (branch(then)?, branch(or)?);
+        if then.results().len() != or.results().len() {
+            refuse!("the branches give {} and {} results", then.results().len(), or.results().len());
+        }
+        let outer = self.visible_syms();
+        let mut types = Vec::new();
+        for (a, b) in then.results().iter().zip(or.results()) {
+            types.push(self.joined(then.ty(*a), or.ty(*b), &outer)?);
+        }
+        let count = types.len();
+        let op = Op::If { then: Arc::new(then), or: Arc::new(or), types };
+        let tuple = self.raw(op, &[&[cond], captures].concat())?;
+        Ok((0..count).map(|i| tuple.get(i)).collect::<Result<_>>()?)
+    }
+
+    /// Repeat a body; see [`Op::Loop`]. States keep their element type and rank; their sizes may change from round
+    /// to round, in which case the body is built again with symbols for those sizes.
+    pub fn loop_<'g, E: From<Error>>(
+        &'g self,
+        trips: X<'g>,
+        cond: X<'g>,
+        states: &[X<'g>],
+        captures: &[X<'g>],
+        body: &dyn for<'b> Fn(LoopBody<'b>) -> Result<LoopOut<'b>, E>,
+    ) -> Result<(Vec<X<'g>>, Vec<X<'g>>), E> {
+        let (trips, cond) = (trips.cast(DType::I64)?.reshape(&[])?, cond.reshape(&[])?);
+        let mut types: Vec<Type> = states.iter().map(|s| s.ty()).collect();
+        // Symbols of this loop's own, for sizes that change from round to round.
+        let mut own = BTreeSet::new();
+        for _ in 0..MAX_ROUNDS {
+            let inner = self.nested();
+            let round = inner.param(Type::scalar(DType::I64))?;
+            let keep = inner.param(Type::scalar(DType::Bool))?;
+            let params = types.iter().map(|t| inner.param(t.clone())).collect::<Result<Vec<_>>>()?;
+            let args = inner.capture(captures)?;
+            let out = body(LoopBody { graph: &inner, round, cond: keep, states: params.clone(), captures: args })?;
+            if out.states.len() != states.len() {
+                refuse!("the loop body gives {} states, not {}", out.states.len(), states.len());
+            }
+            let mut settled = true;
+            for (t, next) in types.iter_mut().zip(&out.states) {
+                let general = inner.generalised(t, &next.ty(), &mut own)?;
+                settled &= general == *t;
+                *t = general;
+            }
+            let out_cond = out.cond.reshape(&[])?;
+            let endless = out_cond.v == keep.v || out_cond.as_number() == Some(1.0);
+            let results: Vec<Value> =
+                [out_cond.v].into_iter().chain(out.states.iter().chain(&out.rows).map(|x| x.v)).collect();
+            let rows: Vec<Type> = out.rows.iter().map(|r| r.ty()).collect();
+            self.fresh.set(inner.fresh.get());
+            if !settled {
+                continue;
+            }
+            let outer = self.visible_syms();
+            let mut result_types: Vec<Type> = Vec::new();
+            for t in &types {
+                result_types.push(self.outside(t, &outer));
+            }
+            // The number of rounds is known if only the trip count ends the loop.
+            let limit =
+                trips.known().and_then(|k| k.into_iter().next().flatten()).filter(|d| *d != Dim::Const(i64::MAX));
+            let rounds = match limit {
+                Some(n) if endless && cond.as_number() == Some(1.0) => n.greater(&Dim::ZERO),
+                _ => self.fresh_size(),
+            };
+            for t in &rows {
+                let t = self.outside(t, &outer);
+                let t = t.as_tensor()?;
+                result_types.push(Type::tensor(t.dtype, [&[rounds.clone()], &t.shape[..]].concat()));
+            }
+            let func = inner.into_body(results);
+            let op = Op::Loop { states: states.len() as i64, body: Arc::new(func), types: result_types };
+            let tuple = self.raw(op, &[&[trips, cond], states, captures].concat())?;
+            let all = (0..states.len() + rows.len()).map(|i| tuple.get(i)).collect::<Result<Vec<_>>>()?;
+            let (last, stacked) = all.split_at(states.len());
+            return Ok((last.to_vec(), stacked.to_vec()));
+        }
+        refuse!("the sizes of the loop's states do not settle")
+    }
+
+    /// A graph for a nested function; its symbols are distinct from this one's.
+    fn nested(&self) -> Graph {
+        Graph { fresh: self.fresh.clone(), ..Graph::default() }
+    }
+
+    /// Parameters that stand for outer values. Constants are repeated inside, and what is known outside stays known.
+    fn capture<'b>(&'b self, outer: &[X<'_>]) -> Result<Vec<X<'b>>> {
+        let mut inner = Vec::new();
+        for x in outer {
+            let p = self.param(x.ty())?;
+            if let Some(k) = x.known() {
+                self.known.borrow_mut().insert(p.v, k);
+            }
+            inner.push(p);
+        }
+        // Constants come after all parameters.
+        outer.iter().zip(inner).map(|(x, p)| x.as_const().map_or(Ok(p), |t| self.constant(t))).collect()
+    }
+
+    fn into_body(self, results: Vec<Value>) -> Func {
+        let mut f = self.func.into_inner();
+        f.set_results(results);
+        f.without_dead_nodes()
+    }
+
+    /// Every symbol that values of this graph mention.
+    fn visible_syms(&self) -> BTreeSet<Sym> {
+        let mut syms = BTreeSet::new();
+        self.func.borrow().nodes().iter().for_each(|n| {
+            n.ty.for_each_sym(&mut |s| {
+                syms.insert(s.clone());
+            });
+            if let Op::Bind { dim } = &n.op {
+                syms.insert(dim.clone());
+            }
+        });
+        syms
+    }
+
+    /// A nested result's type with the symbols that exist only inside replaced by new ones.
+    fn outside(&self, ty: &Type, outer: &BTreeSet<Sym>) -> Type {
+        ty.map_dims(&|d| {
+            let mut local = false;
+            d.for_each_sym(&mut |s| local |= !outer.contains(s));
+            if local { self.fresh_size() } else { d.clone() }
+        })
+    }
+
+    /// A type that both branch results have, with new symbols for sizes that differ.
+    fn joined(&self, a: &Type, b: &Type, outer: &BTreeSet<Sym>) -> Result<Type> {
+        match (a, b) {
+            (Type::Tensor(x), Type::Tensor(y)) if x.dtype == y.dtype && x.rank() == y.rank() => {
+                let shape: Vec<Dim> = x
+                    .shape
+                    .iter()
+                    .zip(&y.shape)
+                    .map(|(d, e)| if d == e { d.clone() } else { self.fresh_size() })
+                    .collect();
+                Ok(self.outside(&Type::tensor(x.dtype, shape), outer))
+            }
+            (Type::Seq(x), Type::Seq(y)) => Ok(self.outside(&Type::Seq(Box::new(x.join(y)?)), outer)),
+            _ => refuse!("the branches give {a} and {b}"),
+        }
+    }
+
+    /// The type of a loop state that starts as `t` and continues as `next`.
+    fn generalised(&self, t: &Type, next: &Type, own: &mut BTreeSet<Sym>) -> Result<Type> {
+        match (t, next) {
+            (Type::Tensor(a), Type::Tensor(b)) if a.dtype == b.dtype && a.rank() == b.rank() => {
+                let mut shape = a.shape.clone();
+                for (d, e) in shape.iter_mut().zip(&b.shape) {
+                    if d != e && !d.as_sym().is_some_and(|s| own.contains(s)) {
+                        let sym = self.fresh(false);
+                        own.insert(sym.clone());
+                        *d = Dim::sym(sym);
+                    }
+                }
+                Ok(Type::tensor(a.dtype, shape))
+            }
+            (Type::Seq(a), Type::Seq(b)) => Ok(Type::Seq(Box::new(a.join(b)?))),
+            _ => refuse!("a loop state changes from {t} to {next}"),
+        }
+    }
+
+    /// A sequence of the given elements.
+    pub fn seq<'g>(&'g self, xs: &[X<'g>], elem: Option<Elem>) -> Result<X<'g>> {
+        let mut all = elem;
+        for x in xs {
+            let e = Elem::of(&x.ty())?;
+            all = Some(all.map_or(Ok(e.clone()), |a| a.join(&e))?);
+        }
+        match all {
+            Some(elem) => self.raw(Op::SeqMake { elem }, xs),
+            None => refuse!("an empty sequence needs an element type"),
+        }
+    }
+}
+
+impl<'g> X<'g> {
+    /// Result number `index` of an op with several.
+    pub fn get(self, index: usize) -> Result<X<'g>> {
+        self.g.raw(Op::Get { index: index as i64 }, &[self])
+    }
+
+    /// The elements of a sequence whose structure is known.
+    pub fn as_seq(self) -> Option<Vec<X<'g>>> {
+        let node = self.g.node(self.v);
+        let x = |i: usize| X { v: node.args[i], ..self };
+        match &node.op {
+            Op::SeqMake { .. } => Some((0..node.args.len()).map(x).collect()),
+            Op::SeqInsert { .. } => {
+                let mut items = x(0).as_seq()?;
+                let at = place(x(1), items.len(), items.len() + 1)?;
+                items.insert(at, x(2));
+                Some(items)
+            }
+            Op::SeqErase { .. } => {
+                let mut items = x(0).as_seq()?;
+                let at = place(x(1), items.len(), items.len())?;
+                items.remove(at);
+                Some(items)
+            }
+            _ => None,
+        }
+    }
+
+    pub fn seq_len(self) -> Result<X<'g>> {
+        match self.as_seq() {
+            Some(items) => self.g.constant(crate::Tensor::from_i64(&[], &[items.len() as i64])),
+            None => self.g.raw(Op::SeqLen {}, &[self]),
+        }
+    }
+
+    /// Element at an index that may count from the end.
+    pub fn seq_at(self, index: X<'g>) -> Result<X<'g>> {
+        let index = index.cast(DType::I64)?.reshape(&[])?;
+        if let Some(items) = self.as_seq()
+            && let Some(i) = place(index, items.len(), items.len())
+        {
+            return Ok(items[i]);
+        }
+        let ty = match self.ty().as_seq()? {
+            Elem::Seq(e) => Type::Seq(e.clone()),
+            Elem::Tensor { shape: None, .. } => refuse!("the rank of the elements of {} is not known", self.ty()),
+            Elem::Tensor { dtype, shape: Some(s) } => {
+                let dims: Vec<Dim> = s.iter().map(|d| d.clone().unwrap_or_else(|| self.g.fresh_size())).collect();
+                Type::tensor(*dtype, dims)
+            }
+        };
+        self.g.raw(Op::SeqAt { ty }, &[self, index])
+    }
+
+    /// With `x` inserted before an index that may count from the end; at the end if there is none.
+    pub fn seq_insert(self, index: Option<X<'g>>, x: X<'g>) -> Result<X<'g>> {
+        let index = index.map_or_else(|| self.seq_len(), |i| i.cast(DType::I64)?.reshape(&[]))?;
+        let elem = self.ty().as_seq()?.join(&Elem::of(&x.ty())?)?;
+        self.g.raw(Op::SeqInsert { elem }, &[self, index, x])
+    }
+
+    /// Without the element at an index that may count from the end; without the last if there is none.
+    pub fn seq_erase(self, index: Option<X<'g>>) -> Result<X<'g>> {
+        let index = match index {
+            Some(i) => i.cast(DType::I64)?.reshape(&[])?,
+            None => self.g.scalar(DType::I64, -1.0)?,
+        };
+        self.g.raw(Op::SeqErase {}, &[self, index])
+    }
+}
+
+/// A constant index that may count from the end of `len` elements, if it is below `limit`.
+fn place(index: X<'_>, len: usize, limit: usize) -> Option<usize> {
+    let i = *index.as_ints()?.first()?;
+    let i = if i < 0 { i + len as i64 } else { i };
+    usize::try_from(i).ok().filter(|&i| i < limit)
+}
