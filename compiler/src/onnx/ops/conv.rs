@@ -129,7 +129,7 @@ pub(super) fn add_bias<'g>(y: X<'g>, bias: Option<X<'g>>) -> Result<X<'g>> {
     y.graph().map([y, bias], |[y, b]| y + b)
 }
 
-fn conv<'g>(
+pub(super) fn conv<'g>(
     x: X<'g>,
     w: X<'g>,
     bias: Option<X<'g>>,

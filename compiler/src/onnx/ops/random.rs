@@ -50,13 +50,16 @@ fn mixed(seed: u64) -> u64 {
     z ^ (z >> LAST)
 }
 
+fn scramble(z: S<'_>, shift: u32) -> S<'_> {
+    z.xor(z.shr(f64::from(shift)))
+}
+
 /// 64 random bits for every element of a shape.
 fn bits<'g>(g: &'g Graph, seed: u64, shape: &[Dim]) -> Result<X<'g>> {
     let count = Dim::product(shape);
     let start = i128::from(mixed(seed));
     let hashed = g.range(DType::U64, &count)?.map(|i| {
         let z = i * i.int(i128::from(STEP)) + i.int(start);
-        let scramble = |z: S<'_>, shift: u32| z.xor(z.shr(z.int(i128::from(shift))));
         let z = scramble(z, MIX[0].0) * z.int(i128::from(MIX[0].1));
         let z = scramble(z, MIX[1].0) * z.int(i128::from(MIX[1].1));
         scramble(z, LAST)
@@ -75,7 +78,7 @@ fn working(d: DType) -> Result<DType> {
 /// As many of the highest bits as the type holds, as a number in [0, 1).
 fn fraction(bits: S<'_>, within: DType) -> S<'_> {
     let digits = if within == DType::F64 { 53 } else { 24 };
-    bits.shr(bits.lit(f64::from(64 - digits))).cast(within) * 2f64.powi(-digits)
+    bits.shr(f64::from(64 - digits)).cast(within) * 2f64.powi(-digits)
 }
 
 fn uniform<'g>(g: &'g Graph, seed: u64, dtype: DType, shape: &[Dim], low: f64, high: f64) -> Result<X<'g>> {
