@@ -1,10 +1,13 @@
 //! What every ONNX operator means, one table row each, by theme.
+mod activation;
 mod attention;
+mod cast;
 mod control;
 mod conv;
 mod image;
 mod index;
 mod linalg;
+mod logic;
 mod math;
 mod microsoft;
 mod ml;
@@ -26,6 +29,9 @@ use super::import::OnnxOp;
 /// The tables, in the order of the reference page.
 const TABLES: &[&[OnnxOp]] = &[
     math::MATH,
+    activation::ACTIVATION,
+    logic::LOGIC,
+    cast::CAST,
     linalg::LINALG,
     conv::CONV,
     pool::POOL,

@@ -1,5 +1,147 @@
-//! Operators of the theme "pool".
-use crate::onnx::import::table::onnx_ops;
+//! Pools: windows and whole images reduced to one value.
+use super::conv::{Placement, spatial};
+use crate::onnx::import::table::{Outputs, onnx_ops};
+use numrsc_ir::{
+    DType, Dim, ReduceFn, Result,
+    build::{Window, X},
+    refuse,
+};
 
 onnx_ops! { pub(super) POOL in "", |g, cx|
+    "AveragePool" 1 (x: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
+        pads: Vec<i64> = vec![], ceil_mode: bool = false, count_include_pad: bool = false }
+        => average_pool(x, &kernel_shape, count_include_pad,
+            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: ceil_mode });
+    "MaxPool" 1 (x: Num) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
+        pads: Vec<i64> = vec![], ceil_mode: bool = false, storage_order: bool = false }
+        => max_pool(x, &kernel_shape, cx.wants(1).then_some(storage_order),
+            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: ceil_mode });
+    "LpPool" 1 (x: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], pads: Vec<i64> = vec![], p: f64 = 2.0 }
+        => lp_pool(x, &kernel_shape, p, &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &[], pads: &pads, ceil: false });
+    "LpPool" 2 (x: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
+        pads: Vec<i64> = vec![], ceil_mode: bool = false, p: i64 = 2 }
+        => lp_pool(x, &kernel_shape, p as f64,
+            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: ceil_mode });
+    "GlobalAveragePool" 1 (x: Float) {}             => wide(x)?.mean(&spatial_axes(x)?, true)?.cast(x.dtype());
+    "GlobalMaxPool"     1 (x: Float) {}             => x.max(&spatial_axes(x)?, true);
+    "GlobalLpPool"      1 (x: Float) { p: f64 = 2.0 } => lp_norm(x, p, |x| x.sum(&spatial_axes(x)?, true));
+    "GlobalLpPool"      2 (x: Float) { p: i64 = 2 }   => lp_norm(x, p as f64, |x| x.sum(&spatial_axes(x)?, true));
+}
+
+/// Floats of less than 32 bits as `f32`, so that sums do not lose digits.
+pub(super) fn wide(x: X<'_>) -> Result<X<'_>> {
+    if x.dtype().is_float() && x.dtype().bits() < 32 { x.cast(DType::F32) } else { Ok(x) }
+}
+
+fn spatial_axes(x: X<'_>) -> Result<Vec<usize>> {
+    Ok((2..2 + spatial(x)?.len()).collect())
+}
+
+fn windows(x: X<'_>, kernel: &[i64], placement: &Placement<'_>) -> Result<Vec<Window>> {
+    if let Some(bad) = kernel.iter().find(|&&k| k < 1) {
+        refuse!("kernel sizes must be positive, got {bad}");
+    }
+    let sizes: Vec<Dim> = kernel.iter().map(|&k| Dim::Const(k)).collect();
+    placement.windows(&spatial(x)?, &sizes)
+}
+
+fn average_pool<'g>(x: X<'g>, kernel: &[i64], include_padding: bool, placement: &Placement<'_>) -> Result<X<'g>> {
+    let g = x.graph();
+    let windows = windows(x, kernel, placement)?;
+    // What counts besides the elements: all padding, but not what rounding up to a whole window adds.
+    let explicit = Placement { ceil: false, ..*placement };
+    let padding = if include_padding { Some(self::windows(x, kernel, &explicit)?) } else { None };
+    let sum = wide(x)?.window(ReduceFn::Sum, kernel, &windows)?;
+    let (shape, space) = (sum.shape(), spatial(x)?);
+    let mut count = g.scalar(sum.dtype(), 1.0)?;
+    for (i, w) in windows.iter().enumerate() {
+        let (size, low, high) = match &padding {
+            Some(p) => (&(&space[i] + &p[i].low) + &p[i].high, &w.low - &p[i].low, &w.high - &p[i].high),
+            None => (space[i].clone(), w.low.clone(), w.high.clone()),
+        };
+        let along = if low == Dim::ZERO && high == Dim::ZERO {
+            g.scalar(sum.dtype(), kernel[i] as f64)?
+        } else {
+            let ones = g.full(sum.dtype(), 1.0, &[size])?;
+            let along = ones.window(ReduceFn::Sum, &kernel[i..=i], &[Window { low, high, ..w.clone() }])?;
+            let mut line = vec![Dim::ONE; space.len()];
+            line[i] = shape[2 + i].clone();
+            along.reshape(&line)?
+        };
+        count = g.map([count, along], |[a, b]| a * b)?;
+    }
+    g.map([sum, count], |[s, n]| s / n)?.cast(x.dtype())
+}
+
+/// `(sum |x|^p)^(1/p)`, where `sum` adds up what belongs together.
+fn lp_norm<'g>(x: X<'g>, p: f64, sum: impl Fn(X<'g>) -> Result<X<'g>>) -> Result<X<'g>> {
+    if p <= 0.0 {
+        refuse!("the norm's `p` must be positive, got {p}");
+    }
+    let powers = wide(x)?.map(|x| match p {
+        1.0 => x.abs(),
+        2.0 => x * x,
+        _ => x.abs().pow(p),
+    })?;
+    sum(powers)?
+        .map(|s| match p {
+            1.0 => s,
+            2.0 => s.sqrt(),
+            _ => s.pow(1.0 / p),
+        })?
+        .cast(x.dtype())
+}
+
+fn lp_pool<'g>(x: X<'g>, kernel: &[i64], p: f64, placement: &Placement<'_>) -> Result<X<'g>> {
+    let windows = windows(x, kernel, placement)?;
+    lp_norm(x, p, |x| x.window(ReduceFn::Sum, kernel, &windows))
+}
+
+/// Indices are asked for by the order in which they count: `Some(true)` is column-major.
+fn max_pool<'g>(x: X<'g>, kernel: &[i64], indices: Option<bool>, placement: &Placement<'_>) -> Result<Outputs<'g>> {
+    let windows = windows(x, kernel, placement)?;
+    let max = x.window(ReduceFn::Max, kernel, &windows)?;
+    let indices = indices.map(|column_major| max_indices(x, max, kernel, &windows, column_major)).transpose()?;
+    Ok(vec![Some(max), indices])
+}
+
+/// Where in the flattened `x` the first element of each window is that equals the window's maximum.
+///
+/// The windows are unfolded into an axis of their own, as the linear places of their elements within an image.
+fn max_indices<'g>(x: X<'g>, max: X<'g>, kernel: &[i64], windows: &[Window], column_major: bool) -> Result<X<'g>> {
+    let g = x.graph();
+    let (shape, out, rank) = (x.shape(), max.shape(), kernel.len());
+    let places: Vec<Dim> = [&out[2..], &kernel.iter().map(|&k| Dim::Const(k)).collect::<Vec<_>>()].concat();
+    let mut at = g.full(DType::I64, 0.0, &places)?;
+    let mut answer = at;
+    let mut inside = g.full(DType::Bool, 1.0, &places)?;
+    for (i, w) in windows.iter().enumerate() {
+        let (o, t) = (g.iota(DType::I64, &places, i)?, g.iota(DType::I64, &places, rank + i)?);
+        let (stride, dilation) = (w.stride as f64, w.dilation as f64);
+        let along = g.map([o, t, g.size(&w.low)?], |[o, t, low]| o * stride + t * dilation - low)?;
+        let size = g.size(&shape[2 + i])?;
+        inside = g.map([inside, along, size], |[ok, a, n]| ok.and(a.ge(0.0)).and(a.lt(n)))?;
+        let row_step = g.size(&Dim::product(&shape[3 + i..]))?;
+        let column_step = g.size(&Dim::product(&shape[2..2 + i]))?;
+        at = g.map([at, along, row_step], |[at, a, s]| at + a * s)?;
+        answer = g.map([answer, along, if column_major { column_step } else { row_step }], |[at, a, s]| at + a * s)?;
+    }
+    let at = g.map([at, inside], |[at, ok]| ok.select(at, 0.0))?;
+    let (images, count) = (&shape[0] * &shape[1], Dim::product(&out[2..]));
+    let taps = Dim::Const(kernel.iter().product());
+    let seen = x.reshape(&[images.clone(), Dim::product(&shape[2..])])?.gather(at.flatten()?, 1, 0)?;
+    let seen = seen.reshape(&[images.clone(), count.clone(), taps.clone()])?;
+    let max = max.reshape(&[images.clone(), count.clone(), Dim::ONE])?;
+    let inside = inside.reshape(&[count.clone(), taps.clone()])?;
+    let floats = x.dtype().is_float();
+    let hit = g.map([seen, max, inside], |[x, m, ok]| {
+        let equal = if floats { x.eq(m).or(x.is_nan()) } else { x.eq(m) };
+        equal.and(ok).cast(DType::I32)
+    })?;
+    let first = hit.arg(ReduceFn::Max, 2, false)?;
+    let base = g.iota(DType::I64, &[images, count.clone()], 0)?;
+    let tap = g.map([first, g.iota(DType::I64, &first.shape(), 1)?, g.size(&taps)?], |[t, o, n]| o * n + t)?;
+    let within = answer.flatten()?.gather(tap, 0, 0)?;
+    let image = g.size(&Dim::product(&shape[2..]))?;
+    g.map([within, base, image], |[w, b, n]| b * n + w)?.reshape(&out)
 }
