@@ -17,6 +17,8 @@ mod rnn;
 mod sequence;
 mod shape;
 mod signal;
+mod slice;
+mod sort;
 mod text;
 mod training;
 
