@@ -9,6 +9,7 @@ mod math;
 mod microsoft;
 mod ml;
 mod norm;
+pub mod page;
 mod pool;
 mod quant;
 mod random;
