@@ -21,6 +21,8 @@ mod rnn;
 mod sequence;
 mod shape;
 mod signal;
+mod slice;
+mod sort;
 mod text;
 mod training;
 
