@@ -17,6 +17,7 @@ mod rnn;
 mod sequence;
 mod shape;
 mod signal;
+mod softmax;
 mod text;
 mod training;
 
@@ -30,6 +31,7 @@ const TABLES: &[&[OnnxOp]] = &[
     pool::POOL,
     norm::NORM,
     reduce::REDUCE,
+    softmax::SOFTMAX,
     shape::SHAPE,
     index::INDEX,
     image::IMAGE,
