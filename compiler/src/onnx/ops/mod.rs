@@ -23,6 +23,7 @@ mod shape;
 mod signal;
 mod slice;
 mod sort;
+mod softmax;
 mod text;
 mod training;
 
@@ -39,6 +40,7 @@ const TABLES: &[&[OnnxOp]] = &[
     pool::POOL,
     norm::NORM,
     reduce::REDUCE,
+    softmax::SOFTMAX,
     shape::SHAPE,
     index::INDEX,
     image::IMAGE,
