@@ -11,20 +11,27 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) CONV in "", |g, cx|
-    "Conv" 1 (x: Float, w: Float; b: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
-        dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1 }
-        => conv(x, w, b, &kernel_shape, group, &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: false });
-    "ConvTranspose" 1 (x: Float, w: Float; b: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
-        dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1, output_padding: Vec<i64> = vec![], output_shape: Vec<i64> = vec![] }
+    "Conv" 1 (x: Float, w: Float; b: Float)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1 }
+        => conv(x, w, b, &kernel_shape, group, &Placement::new(&auto_pad, &strides, &dilations, &pads));
+    "ConvTranspose" 1 (x: Float, w: Float; b: Float)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1,
+          output_padding: Vec<i64> = vec![], output_shape: Vec<i64> = vec![] }
         => conv_transpose(x, w, b, &kernel_shape, group, &output_padding, &output_shape,
-            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: false });
-    "DeformConv" 19 (x: Float, w: Float, offset: Float; b: Float, mask: Float) { kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
-        dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1, offset_group: i64 = 1 }
+                          &Placement::new(&auto_pad, &strides, &dilations, &pads));
+    "DeformConv" 19 (x: Float, w: Float, offset: Float; b: Float, mask: Float)
+        { kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
+          pads: Vec<i64> = vec![], group: i64 = 1, offset_group: i64 = 1 }
         => deform_conv([x, w, offset], b, mask, &kernel_shape, [group, offset_group],
-            &Placement { auto_pad: "NOTSET", strides: &strides, dilations: &dilations, pads: &pads, ceil: false });
-    "Col2Im" 18 (x: Num, image_shape: Index, block_shape: Index) { strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![] }
-        => col2im(x, image_shape, block_shape, &Placement { auto_pad: "NOTSET", strides: &strides, dilations: &dilations, pads: &pads, ceil: false });
-    "CausalConvWithState" 27 (x: Float, w: Float; b: Float, past_state: Float) { activation: String = "none".into() } => causal_conv(x, w, b, past_state, &activation);
+                       &Placement::new("NOTSET", &strides, &dilations, &pads));
+    "Col2Im" 18 (x: Num, image_shape: Index, block_shape: Index)
+        { strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![] }
+        => col2im(x, image_shape, block_shape, &Placement::new("NOTSET", &strides, &dilations, &pads));
+    "CausalConvWithState" 27 (x: Float, w: Float; b: Float, past_state: Float)
+        { activation: String = "none".into() }
+        => causal_conv(x, w, b, past_state, &activation);
 }
 
 /// The attributes that place windows; empty lists stand for their defaults.
@@ -38,7 +45,11 @@ pub(super) struct Placement<'a> {
     pub ceil: bool,
 }
 
-impl Placement<'_> {
+impl<'a> Placement<'a> {
+    pub(super) fn new(auto_pad: &'a str, strides: &'a [i64], dilations: &'a [i64], pads: &'a [i64]) -> Placement<'a> {
+        Placement { auto_pad, strides, dilations, pads, ceil: false }
+    }
+
     /// Windows of size `kernel` over axes of size `input`.
     ///
     /// Where the number of windows is prescribed (`SAME_*`, `ceil`), `high` is what gives exactly that number. It may
@@ -144,7 +155,7 @@ pub(super) fn add_bias<'g>(y: X<'g>, bias: Option<X<'g>>) -> Result<X<'g>> {
     y.graph().map([y, bias], |[y, b]| y + b)
 }
 
-fn conv<'g>(
+pub(super) fn conv<'g>(
     x: X<'g>,
     w: X<'g>,
     bias: Option<X<'g>>,

@@ -80,11 +80,8 @@ fn samples<'g>([start, end]: [X<'g>; 2], n: &Dim, bins: i64, ratio: i64, half_pi
     Ok(Samples { index, weight, used, count })
 }
 
-#[allow(clippy::too_many_arguments)]
 pub(super) fn roi_align<'g>(
-    x: X<'g>,
-    rois: X<'g>,
-    batch: X<'g>,
+    [x, rois, batch]: [X<'g>; 3],
     mode: &str,
     [height, width]: [i64; 2],
     ratio: i64,
@@ -102,6 +99,9 @@ pub(super) fn roi_align<'g>(
     }
     if height < 1 || width < 1 || ratio < 0 {
         refuse!("the output of {height} × {width} bins with sampling ratio {ratio} makes no sense");
+    }
+    if batch.rank() != 1 {
+        refuse!("batch indices {} are not a vector", batch.ty());
     }
     let offset = if half_pixel { 0.5 } else { 0.0 };
     let ends: Vec<X<'g>> =

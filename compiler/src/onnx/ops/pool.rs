@@ -11,27 +11,36 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) POOL in "", |g, cx|
-    "AveragePool" 1 (x: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
-        pads: Vec<i64> = vec![], ceil_mode: bool = false, count_include_pad: bool = false }
+    "AveragePool" 1 (x: Float)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], ceil_mode: bool = false,
+          count_include_pad: bool = false }
         => average_pool(x, &kernel_shape, count_include_pad,
-            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: ceil_mode });
-    "MaxPool" 1 (x: Num) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
-        pads: Vec<i64> = vec![], ceil_mode: bool = false, storage_order: bool = false }
+                        &Placement { ceil: ceil_mode, ..Placement::new(&auto_pad, &strides, &dilations, &pads) });
+    "MaxPool" 1 (x: Num)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], ceil_mode: bool = false, storage_order: bool = false }
         => max_pool(x, &kernel_shape, cx.wants(1).then_some(storage_order),
-            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: ceil_mode });
-    "LpPool" 1 (x: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], pads: Vec<i64> = vec![], p: f64 = 2.0 }
-        => lp_pool(x, &kernel_shape, p, &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &[], pads: &pads, ceil: false });
-    "LpPool" 2 (x: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
-        pads: Vec<i64> = vec![], ceil_mode: bool = false, p: i64 = 2 }
+                    &Placement { ceil: ceil_mode, ..Placement::new(&auto_pad, &strides, &dilations, &pads) });
+    "LpPool" 1 (x: Float)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![],
+          pads: Vec<i64> = vec![], p: f64 = 2.0 }
+        => lp_pool(x, &kernel_shape, p, &Placement::new(&auto_pad, &strides, &[], &pads));
+    "LpPool" 2 (x: Float)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], ceil_mode: bool = false, p: i64 = 2 }
         => lp_pool(x, &kernel_shape, p as f64,
-            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: ceil_mode });
-    "MaxUnpool" 9 (x: Float, indices: Index; output_shape: Index) { kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], pads: Vec<i64> = vec![] }
-        => max_unpool(x, indices, output_shape, &kernel_shape, &strides, &pads);
-    "MaxRoiPool" 1 (x: Float, rois: Float) { pooled_shape: Vec<i64>, spatial_scale: f64 = 1.0 } => max_roi_pool(x, rois, &pooled_shape, spatial_scale);
-    "GlobalAveragePool" 1 (x: Float) {}             => wide(x)?.mean(&spatial_axes(x)?, true)?.cast(x.dtype());
-    "GlobalMaxPool"     1 (x: Float) {}             => x.max(&spatial_axes(x)?, true);
+                   &Placement { ceil: ceil_mode, ..Placement::new(&auto_pad, &strides, &dilations, &pads) });
+    "GlobalAveragePool" 1 (x: Float) {}               => wide(x)?.mean(&spatial_axes(x)?, true)?.cast(x.dtype());
+    "GlobalMaxPool"     1 (x: Float) {}               => x.max(&spatial_axes(x)?, true);
     "GlobalLpPool"      1 (x: Float) { p: f64 = 2.0 } => lp_norm(x, p, |x| x.sum(&spatial_axes(x)?, true));
     "GlobalLpPool"      2 (x: Float) { p: i64 = 2 }   => lp_norm(x, p as f64, |x| x.sum(&spatial_axes(x)?, true));
+    "MaxUnpool" 9 (x: Float, indices: Index; output_shape: Index)
+        { kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], pads: Vec<i64> = vec![] }
+        => max_unpool(x, indices, output_shape, &kernel_shape, &strides, &pads);
+    "MaxRoiPool" 1 (x: Float, rois: Float)
+        { pooled_shape: Vec<i64>, spatial_scale: f64 = 1.0 }
+        => max_roi_pool(x, rois, &pooled_shape, spatial_scale);
 }
 
 /// Floats of less than 32 bits as `f32`, so that sums do not lose digits.
@@ -158,8 +167,8 @@ fn max_unpool<'g>(
     }
     let (strides, pads) = (per_axis("strides", strides, n, 1)?, per_axis("pads", pads, 2 * n, 0)?);
     for i in 0..n {
-        let fixed = Dim::Const(kernel[i] - pads[i] - pads[n + i]);
-        shape[2 + i] = &(&(&shape[2 + i] - &Dim::ONE) * &Dim::Const(strides[i])) + &fixed;
+        let span = &(&(&shape[2 + i] - &Dim::ONE) * &Dim::Const(strides[i])) + &Dim::Const(kernel[i]);
+        shape[2 + i] = &(&span - &Dim::Const(pads[i])) - &Dim::Const(pads[n + i]);
     }
     let zero = g.scalar(x.dtype(), 0.0)?;
     let empty = zero.broadcast_to(&[Dim::product(&shape)])?;
