@@ -1,31 +1,46 @@
 //! Pools: windows and whole images reduced to one value.
-use super::conv::{Placement, spatial};
+use super::{
+    conv::{Placement, offset, per_axis, places, spatial},
+    detection::max_roi_pool,
+};
 use crate::onnx::import::table::{Outputs, onnx_ops};
 use numrsc_ir::{
-    DType, Dim, ReduceFn, Result,
+    DType, Dim, ReduceFn, Result, ScatterFn,
     build::{Window, X},
     refuse,
 };
 
 onnx_ops! { pub(super) POOL in "", |g, cx|
-    "AveragePool" 1 (x: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
-        pads: Vec<i64> = vec![], ceil_mode: bool = false, count_include_pad: bool = false }
+    "AveragePool" 1 (x: Float)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], ceil_mode: bool = false,
+          count_include_pad: bool = false }
         => average_pool(x, &kernel_shape, count_include_pad,
-            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: ceil_mode });
-    "MaxPool" 1 (x: Num) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
-        pads: Vec<i64> = vec![], ceil_mode: bool = false, storage_order: bool = false }
+                        &Placement { ceil: ceil_mode, ..Placement::new(&auto_pad, &strides, &dilations, &pads) });
+    "MaxPool" 1 (x: Num)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], ceil_mode: bool = false, storage_order: bool = false }
         => max_pool(x, &kernel_shape, cx.wants(1).then_some(storage_order),
-            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: ceil_mode });
-    "LpPool" 1 (x: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], pads: Vec<i64> = vec![], p: f64 = 2.0 }
-        => lp_pool(x, &kernel_shape, p, &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &[], pads: &pads, ceil: false });
-    "LpPool" 2 (x: Float) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
-        pads: Vec<i64> = vec![], ceil_mode: bool = false, p: i64 = 2 }
+                    &Placement { ceil: ceil_mode, ..Placement::new(&auto_pad, &strides, &dilations, &pads) });
+    "LpPool" 1 (x: Float)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![],
+          pads: Vec<i64> = vec![], p: f64 = 2.0 }
+        => lp_pool(x, &kernel_shape, p, &Placement::new(&auto_pad, &strides, &[], &pads));
+    "LpPool" 2 (x: Float)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64>, strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], ceil_mode: bool = false, p: i64 = 2 }
         => lp_pool(x, &kernel_shape, p as f64,
-            &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: ceil_mode });
-    "GlobalAveragePool" 1 (x: Float) {}             => wide(x)?.mean(&spatial_axes(x)?, true)?.cast(x.dtype());
-    "GlobalMaxPool"     1 (x: Float) {}             => x.max(&spatial_axes(x)?, true);
+                   &Placement { ceil: ceil_mode, ..Placement::new(&auto_pad, &strides, &dilations, &pads) });
+    "GlobalAveragePool" 1 (x: Float) {}               => wide(x)?.mean(&spatial_axes(x)?, true)?.cast(x.dtype());
+    "GlobalMaxPool"     1 (x: Float) {}               => x.max(&spatial_axes(x)?, true);
     "GlobalLpPool"      1 (x: Float) { p: f64 = 2.0 } => lp_norm(x, p, |x| x.sum(&spatial_axes(x)?, true));
     "GlobalLpPool"      2 (x: Float) { p: i64 = 2 }   => lp_norm(x, p as f64, |x| x.sum(&spatial_axes(x)?, true));
+    "MaxUnpool" 9 (x: Float, indices: Index; output_shape: Index)
+        { kernel_shape: Vec<i64>, strides: Vec<i64> = vec![], pads: Vec<i64> = vec![] }
+        => max_unpool(x, indices, output_shape, &kernel_shape, &strides, &pads);
+    "MaxRoiPool" 1 (x: Float, rois: Float)
+        { pooled_shape: Vec<i64>, spatial_scale: f64 = 1.0 }
+        => max_roi_pool(x, rois, &pooled_shape, spatial_scale);
 }
 
 /// Floats of less than 32 bits as `f32`, so that sums do not lose digits.
@@ -110,26 +125,18 @@ fn max_pool<'g>(x: X<'g>, kernel: &[i64], indices: Option<bool>, placement: &Pla
 /// The windows are unfolded into an axis of their own, as the linear places of their elements within an image.
 fn max_indices<'g>(x: X<'g>, max: X<'g>, kernel: &[i64], windows: &[Window], column_major: bool) -> Result<X<'g>> {
     let g = x.graph();
-    let (shape, out, rank) = (x.shape(), max.shape(), kernel.len());
-    let places: Vec<Dim> = [&out[2..], &kernel.iter().map(|&k| Dim::Const(k)).collect::<Vec<_>>()].concat();
-    let mut at = g.full(DType::I64, 0.0, &places)?;
-    let mut answer = at;
-    let mut inside = g.full(DType::Bool, 1.0, &places)?;
-    for (i, w) in windows.iter().enumerate() {
-        let (o, t) = (g.iota(DType::I64, &places, i)?, g.iota(DType::I64, &places, rank + i)?);
-        let (stride, dilation) = (w.stride as f64, w.dilation as f64);
-        let along = g.map([o, t, g.size(&w.low)?], |[o, t, low]| o * stride + t * dilation - low)?;
-        let size = g.size(&shape[2 + i])?;
-        inside = g.map([inside, along, size], |[ok, a, n]| ok.and(a.ge(0.0)).and(a.lt(n)))?;
-        let row_step = g.size(&Dim::product(&shape[3 + i..]))?;
-        let column_step = g.size(&Dim::product(&shape[2..2 + i]))?;
-        at = g.map([at, along, row_step], |[at, a, s]| at + a * s)?;
-        answer = g.map([answer, along, if column_major { column_step } else { row_step }], |[at, a, s]| at + a * s)?;
-    }
-    let at = g.map([at, inside], |[at, ok]| ok.select(at, 0.0))?;
-    let (images, count) = (&shape[0] * &shape[1], Dim::product(&out[2..]));
-    let taps = Dim::Const(kernel.iter().product());
-    let seen = x.reshape(&[images.clone(), Dim::product(&shape[2..])])?.gather(at.flatten()?, 1, 0)?;
+    let (shape, out) = (x.shape(), max.shape());
+    let (space, kernel): (_, Vec<Dim>) = (&shape[2..], kernel.iter().map(|&k| Dim::Const(k)).collect());
+    let (mut along, inside) = places(g, space, &out[2..], &kernel, windows)?;
+    let at = g.map([offset(g, &along, space)?, inside], |[at, ok]| ok.select(at, 0.0))?;
+    let answer = if column_major {
+        along.reverse();
+        offset(g, &along, &space.iter().rev().cloned().collect::<Vec<_>>())?
+    } else {
+        at
+    };
+    let (images, count, taps) = (&shape[0] * &shape[1], Dim::product(&out[2..]), Dim::product(&kernel));
+    let seen = x.reshape(&[images.clone(), Dim::product(space)])?.gather(at.flatten()?, 1, 0)?;
     let seen = seen.reshape(&[images.clone(), count.clone(), taps.clone()])?;
     let max = max.reshape(&[images.clone(), count.clone(), Dim::ONE])?;
     let inside = inside.reshape(&[count.clone(), taps.clone()])?;
@@ -139,9 +146,38 @@ fn max_indices<'g>(x: X<'g>, max: X<'g>, kernel: &[i64], windows: &[Window], col
         equal.and(ok).cast(DType::I32)
     })?;
     let first = hit.arg(ReduceFn::Max, 2, false)?;
-    let base = g.iota(DType::I64, &[images, count.clone()], 0)?;
-    let tap = g.map([first, g.iota(DType::I64, &first.shape(), 1)?, g.size(&taps)?], |[t, o, n]| o * n + t)?;
+    let tap = g.map([first, g.iota(DType::I64, &[count.clone()], 0)?, g.size(&taps)?], |[t, o, n]| o * n + t)?;
     let within = answer.flatten()?.gather(tap, 0, 0)?;
-    let image = g.size(&Dim::product(&shape[2..]))?;
-    g.map([within, base, image], |[w, b, n]| b * n + w)?.reshape(&out)
+    let image = g.iota(DType::I64, &[images, count], 0)?;
+    g.map([within, image, g.size(&Dim::product(space))?], |[w, i, n]| i * n + w)?.reshape(&out)
+}
+
+/// Put elements where `indices` say in zeros of the size that pooling came from, at the start of `output_shape`.
+fn max_unpool<'g>(
+    x: X<'g>,
+    indices: X<'g>,
+    output_shape: Option<X<'g>>,
+    kernel: &[i64],
+    strides: &[i64],
+    pads: &[i64],
+) -> Result<X<'g>> {
+    let (g, mut shape, n) = (x.graph(), x.shape(), spatial(x)?.len());
+    if kernel.len() != n || indices.rank() != shape.len() {
+        refuse!("a kernel of {} axes and indices {} do not fit {}", kernel.len(), indices.ty(), x.ty());
+    }
+    let (strides, pads) = (per_axis("strides", strides, n, 1)?, per_axis("pads", pads, 2 * n, 0)?);
+    for i in 0..n {
+        let span = &(&(&shape[2 + i] - &Dim::ONE) * &Dim::Const(strides[i])) + &Dim::Const(kernel[i]);
+        shape[2 + i] = &(&span - &Dim::Const(pads[i])) - &Dim::Const(pads[n + i]);
+    }
+    let zero = g.scalar(x.dtype(), 0.0)?;
+    let empty = zero.broadcast_to(&[Dim::product(&shape)])?;
+    let y = empty.scatter(ScatterFn::Set, indices.indices()?.flatten()?, x.flatten()?)?.reshape(&shape)?;
+    let Some(to) = output_shape else { return Ok(y) };
+    let to = to.to_sizes()?;
+    if to.len() != shape.len() {
+        refuse!("`output_shape` has {} sizes, {} has {}", to.len(), x.ty(), shape.len());
+    }
+    let high: Vec<Dim> = to.iter().zip(&shape).map(|(t, s)| t - s).collect();
+    y.pad(&vec![Dim::ZERO; shape.len()], &high, zero)
 }
