@@ -26,7 +26,10 @@ pub(crate) fn iota(dtype: &DType, shape: &Vec<Dim>, axis: &i64) -> Result<Type> 
     checked(Type::tensor(*dtype, shape.clone()))
 }
 
-pub(crate) fn size(_: &Dim) -> Result<Type> {
+pub(crate) fn size(dim: &Dim) -> Result<Type> {
+    if dim.is_too_large() {
+        refuse!("the dimension expression is too large");
+    }
     Ok(Type::scalar(DType::I64))
 }
 
@@ -174,8 +177,7 @@ pub(crate) fn reduce(x: &Type, f: &ReduceFn, axes: &Vec<i64>) -> Result<Type> {
     let x = x.as_tensor()?;
     reducible(x.dtype, *f)?;
     let drop = distinct_axes(axes, x.rank())?;
-    let shape: Vec<Dim> = (0..x.rank()).filter(|i| !drop.contains(i)).map(|i| x.shape[i].clone()).collect();
-    Ok(Type::tensor(x.dtype, shape))
+    Ok(Type::tensor(x.dtype, others(&x.shape, &drop)))
 }
 
 pub(crate) fn scan(x: &Type, f: &ReduceFn, axis: &i64, _: &bool, _: &bool) -> Result<Type> {
@@ -231,10 +233,8 @@ pub(crate) fn contract(
             refuse!("contract: axis {i} of {a} does not fit axis {j} of {b}");
         }
     }
-    let batch = a_batch.iter().map(|&i| a.shape[i as usize].clone());
-    let free_a = (0..a.rank()).filter(|i| !a_used.contains(i)).map(|i| a.shape[i].clone());
-    let free_b = (0..b.rank()).filter(|i| !b_used.contains(i)).map(|i| b.shape[i].clone());
-    Ok(Type::tensor(a.dtype, batch.chain(free_a).chain(free_b).collect::<Vec<_>>()))
+    let batch: Vec<Dim> = a_batch.iter().map(|&i| a.shape[i as usize].clone()).collect();
+    Ok(Type::tensor(a.dtype, [batch, others(&a.shape, &a_used), others(&b.shape, &b_used)].concat()))
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -317,6 +317,9 @@ pub(crate) fn if_(cond: &Type, captures: &[&Type], then: &Arc<Func>, or: &Arc<Fu
     for branch in [then, or] {
         accepts(branch, captures)?;
         gives(branch, 0, types)?;
+        if branch.results().len() != types.len() {
+            refuse!("a branch gives {} results, not {}", branch.results().len(), types.len());
+        }
     }
     checked(Type::Tuple(types.to_vec()))
 }
@@ -470,10 +473,18 @@ fn in_axes(axis: i64, rank: usize) -> Result<usize> {
 
 fn distinct_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
     let list = axes.iter().map(|&a| in_axes(a, rank)).collect::<Result<Vec<_>>>()?;
-    if list.iter().enumerate().any(|(i, a)| list[..i].contains(a)) {
+    let mut seen = vec![false; rank];
+    if list.iter().any(|&a| std::mem::replace(&mut seen[a], true)) {
         refuse!("axes {axes:?} repeat");
     }
     Ok(list)
+}
+
+/// The dimensions that are not among `axes`.
+fn others(shape: &[Dim], axes: &[usize]) -> Vec<Dim> {
+    let mut keep = vec![true; shape.len()];
+    axes.iter().for_each(|&a| keep[a] = false);
+    shape.iter().zip(keep).filter(|(_, keep)| *keep).map(|(d, _)| d.clone()).collect()
 }
 
 fn reducible(dtype: DType, f: ReduceFn) -> Result<()> {
@@ -484,14 +495,19 @@ fn reducible(dtype: DType, f: ReduceFn) -> Result<()> {
     Ok(())
 }
 
-/// No dimension may be provably negative.
+/// No dimension may be provably negative, or an expression beyond the limits.
 fn checked(ty: Type) -> Result<Type> {
     let mut bad = None;
+    let mut too_large = false;
     ty.for_each_dim(&mut |d| {
+        too_large |= d.is_too_large();
         if d.as_const().is_some_and(|c| c < 0) || d.at_most(&Dim::Const(-1)) == Some(true) {
             bad = Some(d.clone());
         }
     });
+    if too_large {
+        refuse!("a dimension expression is too large");
+    }
     match bad {
         Some(d) => refuse!("{ty} has the negative dimension {d}"),
         None => Ok(ty),

@@ -10,6 +10,7 @@ mod microsoft;
 mod microsoft_quant;
 mod ml;
 mod norm;
+pub mod page;
 mod pool;
 mod quant;
 mod random;
