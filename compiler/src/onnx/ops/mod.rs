@@ -11,6 +11,7 @@ mod linalg;
 mod logic;
 mod math;
 mod microsoft;
+mod microsoft_quant;
 mod ml;
 mod norm;
 pub mod page;
@@ -49,6 +50,7 @@ const TABLES: &[&[OnnxOp]] = &[
     image::IMAGE,
     signal::SIGNAL,
     attention::ATTENTION,
+    attention::FLEX,
     rnn::RNN,
     control::CONTROL,
     sequence::SEQUENCE,
@@ -58,11 +60,19 @@ const TABLES: &[&[OnnxOp]] = &[
     ml::ML,
     training::TRAINING,
     microsoft::MICROSOFT,
+    microsoft_quant::MICROSOFT_QUANT,
+    microsoft::MICROSOFT_DEFAULT,
 ];
 
 /// Operator sets and their newest supported versions.
-const NEWEST: &[(&str, i64)] =
-    &[("", 28), ("ai.onnx.ml", 5), ("ai.onnx.preview.training", 1), ("ai.onnx.training", 1), ("com.microsoft", 1)];
+const NEWEST: &[(&str, i64)] = &[
+    ("", 28),
+    ("ai.onnx.ml", 5),
+    ("ai.onnx.preview", 1),
+    ("ai.onnx.preview.training", 1),
+    ("ai.onnx.training", 1),
+    ("com.microsoft", 1),
+];
 
 /// Every row.
 pub fn all() -> impl Iterator<Item = &'static OnnxOp> {
