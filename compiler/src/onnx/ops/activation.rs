@@ -51,9 +51,7 @@ fn selu(x: X<'_>, alpha: f64, gamma: f64) -> Result<X<'_>> {
 fn gelu<'g>(x: X<'g>, approximate: &str) -> Result<X<'g>> {
     match approximate {
         "none" => curve(x, |x| x * 0.5 * ((x * FRAC_1_SQRT_2).erf() + 1.0)),
-        "tanh" => {
-            curve(x, |x| x * 0.5 * (((x + x.square() * x * 0.044_715) * FRAC_2_PI.sqrt()).tanh() + 1.0))
-        }
+        "tanh" => curve(x, |x| x * 0.5 * (((x + x.square() * x * 0.044_715) * FRAC_2_PI.sqrt()).tanh() + 1.0)),
         other => refuse!("attribute `approximate` is `{other}`; supported are `none` and `tanh`"),
     }
 }

@@ -18,7 +18,9 @@ fn cast<'g>(x: X<'g>, to: DType, saturate: bool, round_mode: &str) -> Result<X<'
         _ if x.dtype() == to => Ok(x),
         _ if x.dtype() == DType::Str => match x.as_const() {
             Some(t) => x.graph().constant(parsed(&t, to)?),
-            None => refuse!("strings that are not constants cannot be converted to {to}: there is no native code for it"),
+            None => {
+                refuse!("strings that are not constants cannot be converted to {to}: there is no native code for it")
+            }
         },
         DType::Str => match x.as_const() {
             Some(t) => x.graph().constant(printed(&t)?),

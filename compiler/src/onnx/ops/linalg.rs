@@ -250,4 +250,3 @@ fn eliminate<'b>(body: &LoopBody<'b>) -> Result<LoopOut<'b>> {
     let det = g.map([det, pivot, best, k], |[d, p, best, k]| d * best.eq(k).select(p, -p))?;
     Ok(LoopOut { cond: body.cond, states: vec![cleared, det], rows: vec![] })
 }
-

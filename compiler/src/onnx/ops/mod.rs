@@ -26,8 +26,8 @@ mod sequence;
 mod shape;
 mod signal;
 mod slice;
-mod sort;
 mod softmax;
+mod sort;
 mod text;
 mod training;
 

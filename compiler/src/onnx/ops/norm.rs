@@ -143,9 +143,9 @@ fn layer_norm<'g>(
     let [mean, inv] = mean_and_scale(x, &axes, epsilon)?;
     let scale = scale.broadcast_to(&shape)?;
     let y = match b {
-        Some(b) => g.map([x, mean, inv, scale, b.broadcast_to(&shape)?], |[x, m, i, s, b]| {
-            ((x - m) * i).cast(dtype) * s + b
-        })?,
+        Some(b) => {
+            g.map([x, mean, inv, scale, b.broadcast_to(&shape)?], |[x, m, i, s, b]| ((x - m) * i).cast(dtype) * s + b)?
+        }
         None => g.map([x, mean, inv, scale], |[x, m, i, s]| ((x - m) * i).cast(dtype) * s)?,
     };
     Ok([y, mean.cast(stash)?, inv.cast(stash)?])

@@ -139,13 +139,7 @@ fn small_float<'e>(quotient: S<'e>, zero: Option<S<'e>>, to: DType, saturate: bo
 }
 
 /// `(x - zero) * scale`
-fn dequantize<'g>(
-    x: X<'g>,
-    scale: X<'g>,
-    zero: Option<X<'g>>,
-    grain: &Grain,
-    stated: Option<DType>,
-) -> Result<X<'g>> {
+fn dequantize<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>, grain: &Grain, stated: Option<DType>) -> Result<X<'g>> {
     let to = stated.unwrap_or(scale.dtype());
     if !to.is_float() || to.bits() < 16 {
         refuse!("the result would be {to}; attribute `output_dtype` must name a float of 16 bits or more");

@@ -181,8 +181,12 @@ fn mel_weights<'g>(
     g.map([bin, part(0)?, part(1)?, part(2)?], |[j, left, peak, right]| {
         let falls = j.ge(peak).and(j.lt(right));
         let rises = j.ge(left).and(j.le(peak));
-        let rise = left.eq(peak).select(j.lit(1.0).cast(DType::F64), (j - left).cast(DType::F64) / (peak - left).cast(DType::F64));
+        let rise = left
+            .eq(peak)
+            .select(j.lit(1.0).cast(DType::F64), (j - left).cast(DType::F64) / (peak - left).cast(DType::F64));
         let zero = rise.lit(0.0);
-        falls.select((right - j).cast(DType::F64) / (right - peak).cast(DType::F64), rises.select(rise, zero)).cast(dtype)
+        falls
+            .select((right - j).cast(DType::F64) / (right - peak).cast(DType::F64), rises.select(rise, zero))
+            .cast(dtype)
     })
 }

@@ -1,11 +1,6 @@
 //! Steps of optimisers: new weights and optimiser states from gradients, all elementwise.
 use crate::onnx::import::table::{Outputs, onnx_ops};
-use numrsc_ir::{
-    Result,
-    build::X,
-    expr::S,
-    refuse,
-};
+use numrsc_ir::{Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) TRAINING in "ai.onnx.preview.training", |g, cx|
     "Adagrad"  1 (rate: Float, step: Index, ..tensors: Float) { norm_coefficient: f64 = 0.0, decay_factor: f64 = 0.0, epsilon: f64 = 1e-6 }
