@@ -64,6 +64,21 @@ pub enum Types {
 }
 
 impl Types {
+    /// Every set, in declaration order.
+    pub const ALL: &'static [Types] = &[
+        Types::Any,
+        Types::Float,
+        Types::AnyFloat,
+        Types::Num,
+        Types::AnyNum,
+        Types::Int,
+        Types::Bool,
+        Types::Bits,
+        Types::Index,
+        Types::Str,
+        Types::Value,
+    ];
+
     pub fn holds(self, d: DType) -> bool {
         match self {
             Types::Any | Types::Value => true,
