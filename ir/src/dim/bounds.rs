@@ -72,7 +72,6 @@ impl Wide {
     }
 }
 
-
 impl Dim {
     /// `Some(true)` if equal for all symbols, `Some(false)` if never equal, `None` if it depends.
     pub fn equals(&self, b: &Dim) -> Option<bool> {

@@ -118,8 +118,10 @@ fn stft<'g>(
     frame_length: Option<X<'g>>,
     onesided: bool,
 ) -> Result<X<'g>> {
+    // A real signal may lack the last axis (ONNX Runtime takes it so, and exporters rely on it).
+    let x = if x.rank() == 2 { x.unsqueeze(&[2])? } else { x };
     let (g, shape) = (x.graph(), x.shape());
-    let [batch, n, parts] = &shape[..] else { refuse!("the signal has three axes, not {}", x.ty()) };
+    let [batch, n, parts] = &shape[..] else { refuse!("the signal has two or three axes, not {}", x.ty()) };
     let length = match (frame_length, window) {
         (Some(l), _) => size(l)?,
         (None, Some(w)) => w.dim(0)?,
