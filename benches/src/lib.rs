@@ -1,1 +1,9 @@
-//! Benchmarks of numrsc against its peers.
+//! Benchmarks of numrsc. Each is a program that measures whole processes, so that memory and start-up count.
+use std::fs;
+
+/// A field of this process's status in kilobytes, such as `VmHWM`, the peak of resident memory.
+pub fn status_kb(field: &str) -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with(field))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}

@@ -1,5 +1,5 @@
 //! The one error type of the library, and the problems a model can have.
-use std::{fmt, io, path::PathBuf};
+use std::{collections::HashMap, fmt, io, path::PathBuf};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -95,13 +95,24 @@ impl fmt::Display for NodePlace {
     }
 }
 
+/// All problems; what is said of many nodes of one operator is said once.
 fn list(problems: &[Problem]) -> String {
     let mut text = match problems.len() {
         1 => "1 problem".to_string(),
         n => format!("{n} problems"),
     };
+    let about = |p: &Problem| (p.place.node.as_ref().map(|n| n.op_type.clone()), p.message.clone());
+    let mut counts = HashMap::new();
+    problems.iter().for_each(|p| *counts.entry(about(p)).or_insert(0) += 1);
     for problem in problems {
-        text += &format!("\n  {problem}{}", hint_line(problem.hint.as_deref(), "\n    "));
+        let Some(count) = counts.remove(&about(problem)) else { continue };
+        let more = match count - 1 {
+            0 => String::new(),
+            _ if problem.place.node.is_none() => String::new(),
+            1 => " (and 1 more node)".to_string(),
+            n => format!(" (and {n} more nodes)"),
+        };
+        text += &format!("\n  {problem}{more}{}", hint_line(problem.hint.as_deref(), "\n    "));
     }
     text
 }

@@ -1,5 +1,11 @@
 //! Attribute types: how each prints, reads back, and mentions dimensions.
-use crate::{DType, Dim, Error, Func, Result, Scalar, Tensor, Type, dim::Sym, parse::Parser, print, types::Elem};
+use crate::{
+    DType, Dim, Error, Func, Result, Scalar, Tensor, Type,
+    dim::{Sym, sym_text},
+    parse::Parser,
+    print,
+    types::Elem,
+};
 use std::{fmt::Write, sync::Arc};
 
 /// A type that can be an attribute of an op.
@@ -8,6 +14,10 @@ pub trait Attr: std::fmt::Debug {
     fn parse(p: &mut Parser<'_>) -> Result<Self>
     where
         Self: Sized;
+    /// The nested function, if the attribute is one.
+    fn as_func(&self) -> Option<&Func> {
+        None
+    }
     /// The attribute with every dimension replaced by `f` of it.
     #[must_use]
     fn map_dims(&self, f: &dyn Fn(&Dim) -> Dim) -> Self
@@ -30,8 +40,19 @@ plain! {
     i64 => |p| p.int();
     bool => |p| match p.word()? { "true" => Ok(true), "false" => Ok(false), w => Err(p.error(format!("expected true or false, got `{w}`"))) };
     DType => |p| p.dtype();
-    Sym => |p| p.symbol();
     Scalar => |p| p.scalar();
+}
+
+impl Attr for Sym {
+    fn print(&self, out: &mut String) {
+        out.push_str(&sym_text(self));
+    }
+    fn parse(p: &mut Parser<'_>) -> Result<Sym> {
+        p.symbol()
+    }
+    fn map_dims(&self, _: &dyn Fn(&Dim) -> Dim) -> Sym {
+        self.clone()
+    }
 }
 
 impl Attr for Dim {
@@ -88,6 +109,9 @@ impl Attr for Tensor {
 impl Attr for Arc<Func> {
     fn print(&self, out: &mut String) {
         print::nested(self, out);
+    }
+    fn as_func(&self) -> Option<&Func> {
+        Some(self)
     }
     fn parse(p: &mut Parser<'_>) -> Result<Arc<Func>> {
         p.func().map(Arc::new)

@@ -3,7 +3,7 @@
 //! A [`Dim`] is a sum of terms `coefficient * atom * atom …`. Sums, products and exact quotients are expanded;
 //! what does not expand (floor division, min, max, broadcast) is an opaque atom over normalised operands. The rest of
 //! the solver asks intervals: "cannot prove" is an answer, and callers must then not act.
-use std::{collections::BTreeMap, fmt, ops, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt, ops, sync::Arc};
 
 /// The name of a symbol. Names beginning with `$` stand for any integer, all others for sizes (0 or more).
 pub type Sym = Arc<str>;
@@ -12,8 +12,18 @@ pub type Sym = Arc<str>;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dim {
     Const(i64),
-    /// Not a constant: terms in canonical order, none with coefficient 0.
-    Sum(Arc<[Term]>),
+    /// Not a constant.
+    Sum(Arc<Sum>),
+}
+
+/// Terms in canonical order, none with coefficient 0.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Sum {
+    terms: Vec<Term>,
+    /// Number of terms and atoms, nested ones included.
+    size: usize,
+    /// How deeply atoms nest.
+    depth: usize,
 }
 
 /// `coef * factors[0] * factors[1] …`; the constant term has no factors.
@@ -36,10 +46,17 @@ pub enum Atom {
     /// A product too large to expand, or a coefficient too large to represent.
     Mul(Dim, Dim),
     Add(Dim, Dim),
+    /// An expression beyond the limits of size or depth. It cannot be evaluated, whatever it is combined with is too
+    /// large as well, and types refuse it.
+    TooLarge,
 }
 
 /// Products with more terms than this stay opaque, so that no input makes expressions explode.
 const MAX_TERMS: usize = 64;
+/// Expressions with more terms and atoms, or nested more deeply, are not kept. Operands are shared, so without the
+/// first limit `n` operations could build an expression that takes 2^n steps to walk.
+const MAX_SIZE: usize = 4096;
+const MAX_DEPTH: usize = 40;
 
 /// A closed interval; the ends stand for infinity at the limits of `i64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,38 +69,60 @@ impl Range {
     pub const ANY: Range = Range { low: i64::MIN, high: i64::MAX };
     pub const SIZE: Range = Range { low: 0, high: i64::MAX };
 
-    fn of(values: impl IntoIterator<Item = i64>) -> Range {
-        let mut range = Range { low: i64::MAX, high: i64::MIN };
-        for v in values {
-            range = Range { low: range.low.min(v), high: range.high.max(v) };
+    fn wide(self) -> Wide {
+        Wide {
+            low: if self.low == i64::MIN { -INF } else { i128::from(self.low) },
+            high: if self.high == i64::MAX { INF } else { i128::from(self.high) },
         }
-        range
     }
 
-    fn add(self, o: Range) -> Range {
-        Range { low: inf_add(self.low, o.low, i64::MIN), high: inf_add(self.high, o.high, i64::MAX) }
-    }
-
-    fn mul(self, o: Range) -> Range {
-        Range::of([
-            inf_mul(self.low, o.low),
-            inf_mul(self.low, o.high),
-            inf_mul(self.high, o.low),
-            inf_mul(self.high, o.high),
-        ])
+    /// The interval of a symbol by its name's convention.
+    pub fn of_sym(s: &Sym) -> Range {
+        if s.starts_with('$') { Range::ANY } else { Range::SIZE }
     }
 }
 
-fn is_inf(x: i64) -> bool {
-    x == i64::MIN || x == i64::MAX
+/// Larger than every number that evaluates; products of two such numbers are still exact in `i128`.
+const INF: i128 = 1 << 100;
+
+/// An interval of exact numbers. A `low` of `-INF` and a `high` of `INF` mean unbounded; the other two are bounds like
+/// any other, so rounding toward them is sound.
+#[derive(Clone, Copy)]
+struct Wide {
+    low: i128,
+    high: i128,
 }
 
-fn inf_add(a: i64, b: i64, inf: i64) -> i64 {
-    if a == inf || b == inf { inf } else { a.saturating_add(b) }
-}
+impl Wide {
+    fn of(values: [i128; 4]) -> Wide {
+        Wide { low: values.into_iter().fold(INF, i128::min), high: values.into_iter().fold(-INF, i128::max) }
+    }
 
-fn inf_mul(a: i64, b: i64) -> i64 {
-    if a == 0 || b == 0 { 0 } else { a.saturating_mul(b) }
+    fn narrow(self) -> Range {
+        let clamp = |x: i128| x.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
+        Range { low: clamp(self.low), high: clamp(self.high) }
+    }
+
+    fn add(self, o: Wide) -> Wide {
+        let low = if self.low == -INF || o.low == -INF { -INF } else { self.low + o.low };
+        let high = if self.high == INF || o.high == INF { INF } else { self.high + o.high };
+        Wide { low: low.clamp(-INF, INF), high: high.clamp(-INF, INF) }
+    }
+
+    fn mul(self, o: Wide) -> Wide {
+        let m = |a: i128, b: i128| a.saturating_mul(b).clamp(-INF, INF);
+        Wide::of([m(self.low, o.low), m(self.low, o.high), m(self.high, o.low), m(self.high, o.high)])
+    }
+
+    /// For positive divisors.
+    fn floor_div(self, o: Wide) -> Wide {
+        let div = |x: i128, y: i128| match (x.abs() == INF, y == INF) {
+            (true, _) => x,
+            (false, true) => -i128::from(x < 0),
+            _ => x.div_euclid(y),
+        };
+        Wide::of([div(self.low, o.low), div(self.low, o.high), div(self.high, o.low), div(self.high, o.high)])
+    }
 }
 
 impl Dim {
@@ -109,7 +148,7 @@ impl Dim {
     /// The symbol's name if the expression is just a symbol.
     pub fn as_sym(&self) -> Option<&Sym> {
         match self {
-            Dim::Sum(t) => match &t[..] {
+            Dim::Sum(t) => match &t.terms[..] {
                 [Term { factors, coef: 1 }] => match &factors[..] {
                     [Atom::Sym(s)] => Some(s),
                     _ => None,
@@ -122,6 +161,9 @@ impl Dim {
 
     /// `floor(self / b)`. A constant zero divisor stays unevaluated and fails when evaluated.
     pub fn floor_div(&self, b: &Dim) -> Dim {
+        if self.is_too_large() || b.is_too_large() {
+            return Dim::too_large();
+        }
         match (self, b) {
             (_, Dim::Const(1)) => return self.clone(),
             (Dim::Const(x), Dim::Const(y)) if *y != 0 && *y != -1 => return Dim::Const(floor_div(*x, *y)),
@@ -134,26 +176,26 @@ impl Dim {
         }
         // floor((q*b + r) / b) = q + floor(r / b)
         let (mut whole, mut rest) = (Dim::ZERO, Dim::ZERO);
-        for t in self.terms() {
-            match Dim::from_terms(vec![t.clone()]).exact_div(b) {
-                Some(q) => whole = &whole + &q,
-                None => rest = &rest + &Dim::from_terms(vec![t]),
+        if let [d] = &b.terms()[..] {
+            for t in self.terms() {
+                match t.exact_div(d) {
+                    Some(q) => whole = &whole + &Dim::from_terms(vec![q]),
+                    None => rest = &rest + &Dim::from_terms(vec![t]),
+                }
             }
         }
         if whole != Dim::ZERO {
             return &whole + &rest.floor_div(b);
         }
         // floor(floor(x / a) / b) = floor(x / (a*b)) for positive constants
-        if let (Some(Atom::FloorDiv(x, Dim::Const(a))), Dim::Const(c)) = (self.as_atom(), b) {
-            if let Some(product) = a.checked_mul(*c).filter(|_| *a > 0 && *c > 0) {
-                return x.floor_div(&Dim::Const(product));
-            }
+        if let (Some(Atom::FloorDiv(x, Dim::Const(a))), Dim::Const(c)) = (self.as_atom(), b)
+            && let Some(product) = a.checked_mul(*c).filter(|_| *a > 0 && *c > 0)
+        {
+            return x.floor_div(&Dim::Const(product));
         }
         let range = self.range(&Range::of_sym);
-        if let Dim::Const(c) = b {
-            if *c > 0 && range.low >= 0 && range.high < *c {
-                return Dim::ZERO;
-            }
+        if b.as_const().is_some_and(|c| c > 0 && range.low >= 0 && range.high < c) {
+            return Dim::ZERO;
         }
         Dim::from_atom(Atom::FloorDiv(self.clone(), b.clone()))
     }
@@ -169,6 +211,9 @@ impl Dim {
     }
 
     pub fn lesser(&self, b: &Dim) -> Dim {
+        if self.is_too_large() || b.is_too_large() {
+            return Dim::too_large();
+        }
         match (self.at_most(b), b.at_most(self)) {
             (Some(true), _) => self.clone(),
             (_, Some(true)) => b.clone(),
@@ -177,6 +222,9 @@ impl Dim {
     }
 
     pub fn greater(&self, b: &Dim) -> Dim {
+        if self.is_too_large() || b.is_too_large() {
+            return Dim::too_large();
+        }
         match (self.at_most(b), b.at_most(self)) {
             (Some(true), _) => b.clone(),
             (_, Some(true)) => self.clone(),
@@ -187,6 +235,7 @@ impl Dim {
     /// The common size of two broadcast sizes; `None` if they can never fit.
     pub fn broadcast(&self, b: &Dim) -> Option<Dim> {
         match (self, b) {
+            _ if self.is_too_large() || b.is_too_large() => Some(Dim::too_large()),
             _ if self == b => Some(self.clone()),
             (Dim::Const(1), _) => Some(b.clone()),
             (_, Dim::Const(1)) => Some(self.clone()),
@@ -198,10 +247,18 @@ impl Dim {
         }
     }
 
+    /// Like [`Dim::broadcast`], but what can never fit is an expression that fails when evaluated.
+    pub fn broadcast_at_run_time(&self, b: &Dim) -> Dim {
+        self.broadcast(b).unwrap_or_else(|| Dim::from_atom(ordered(self, b, Atom::Broadcast)))
+    }
+
     /// `self / b` where the division provably leaves no remainder for every value of the symbols with `b != 0`.
     pub fn exact_div(&self, b: &Dim) -> Option<Dim> {
         if let (Dim::Const(x), Dim::Const(y)) = (self, b) {
             return (*y != 0 && x.checked_rem(*y)? == 0).then(|| Dim::Const(x / y));
+        }
+        if self.is_too_large() || b.is_too_large() {
+            return None;
         }
         if self == b {
             return Some(Dim::ONE);
@@ -210,13 +267,16 @@ impl Dim {
         if let [d] = &divisor[..] {
             return self.terms().iter().map(|t| t.exact_div(d)).collect::<Option<Vec<_>>>().map(Dim::from_terms);
         }
+        if self.terms().len() == 1 {
+            return None; // a sum times anything has more than one term
+        }
         // Long division by a sum: cancel leading terms until nothing is left.
         let (mut rest, mut quotient) = (self.clone(), Dim::ZERO);
         for _ in 0..MAX_TERMS {
             if rest == Dim::ZERO {
                 return Some(quotient);
             }
-            let lead = rest.terms().last()?.exact_div(divisor.last()?)?;
+            let lead = leading(&rest.terms())?.exact_div(leading(&divisor)?)?;
             let lead = Dim::from_terms(vec![lead]);
             quotient = &quotient + &lead;
             rest = &rest - &(&lead * b);
@@ -232,7 +292,7 @@ impl Dim {
     /// `Some(true)` if equal for all symbols, `Some(false)` if never equal, `None` if it depends.
     pub fn equals(&self, b: &Dim) -> Option<bool> {
         let range = (self - b).range(&Range::of_sym);
-        if self == b || (range.low == 0 && range.high == 0) {
+        if (self == b && !self.is_too_large()) || (range.low == 0 && range.high == 0) {
             Some(true)
         } else if range.low > 0 || range.high < 0 {
             Some(false)
@@ -255,9 +315,12 @@ impl Dim {
 
     /// An interval that holds every value the expression can take, given the intervals of its symbols.
     pub fn range(&self, of: &dyn Fn(&Sym) -> Range) -> Range {
-        let zero = Range { low: 0, high: 0 };
-        self.terms().iter().fold(zero, |sum, t| {
-            let coef = Range { low: t.coef, high: t.coef };
+        self.wide_range(of).narrow()
+    }
+
+    fn wide_range(&self, of: &dyn Fn(&Sym) -> Range) -> Wide {
+        self.terms().iter().fold(Wide { low: 0, high: 0 }, |sum, t| {
+            let coef = Wide { low: t.coef.into(), high: t.coef.into() };
             sum.add(t.factors.iter().fold(coef, |product, a| product.mul(a.range(of))))
         })
     }
@@ -292,18 +355,12 @@ impl Dim {
     /// Call `f` for every symbol in the expression, in a fixed order.
     pub fn for_each_sym<'d>(&'d self, f: &mut dyn FnMut(&'d Sym)) {
         if let Dim::Sum(terms) = self {
-            for a in terms.iter().flat_map(|t| &t.factors) {
-                match a {
-                    Atom::Sym(s) => f(s),
-                    Atom::FloorDiv(a, b)
-                    | Atom::Min(a, b)
-                    | Atom::Max(a, b)
-                    | Atom::Broadcast(a, b)
-                    | Atom::Mul(a, b)
-                    | Atom::Add(a, b) => {
-                        a.for_each_sym(f);
-                        b.for_each_sym(f);
-                    }
+            for a in terms.terms.iter().flat_map(|t| &t.factors) {
+                if let Atom::Sym(s) = a {
+                    f(s);
+                } else if let Some((a, b)) = a.operands() {
+                    a.for_each_sym(f);
+                    b.for_each_sym(f);
                 }
             }
         }
@@ -317,13 +374,13 @@ impl Dim {
         match self {
             Dim::Const(0) => vec![],
             Dim::Const(c) => vec![Term { coef: *c, factors: vec![] }],
-            Dim::Sum(t) => t.to_vec(),
+            Dim::Sum(t) => t.terms.clone(),
         }
     }
 
     fn as_atom(&self) -> Option<&Atom> {
         match self {
-            Dim::Sum(t) => match &t[..] {
+            Dim::Sum(t) => match &t.terms[..] {
                 [Term { factors, coef: 1 }] if factors.len() == 1 => Some(&factors[0]),
                 _ => None,
             },
@@ -332,7 +389,38 @@ impl Dim {
     }
 
     fn from_atom(a: Atom) -> Dim {
-        Dim::Sum(Arc::new([Term { coef: 1, factors: vec![a] }]))
+        Dim::limited(vec![Term { coef: 1, factors: vec![a] }])
+    }
+
+    fn limited(terms: Vec<Term>) -> Dim {
+        let (mut size, mut depth) = (0, 0);
+        for t in &terms {
+            size += 1;
+            for a in &t.factors {
+                let (a_size, a_depth) = a.measure();
+                (size, depth) = (size + a_size, depth.max(a_depth));
+            }
+        }
+        if size > MAX_SIZE || depth > MAX_DEPTH {
+            return Dim::too_large();
+        }
+        Dim::Sum(Arc::new(Sum { terms, size, depth }))
+    }
+
+    pub(crate) fn too_large() -> Dim {
+        Dim::from_atom(Atom::TooLarge)
+    }
+
+    /// Did the expression exceed the limits on its way here?
+    pub fn is_too_large(&self) -> bool {
+        self.as_atom() == Some(&Atom::TooLarge)
+    }
+
+    fn measure(&self) -> (usize, usize) {
+        match self {
+            Dim::Const(_) => (1, 0),
+            Dim::Sum(s) => (s.size, s.depth),
+        }
     }
 
     /// Normalise terms whose coefficients are known to add up without overflow.
@@ -352,9 +440,14 @@ impl Dim {
         Some(match &terms[..] {
             [] => Dim::ZERO,
             [Term { factors, coef }] if factors.is_empty() => Dim::Const(*coef),
-            _ => Dim::Sum(terms.into()),
+            _ => Dim::limited(terms),
         })
     }
+}
+
+/// The largest term in an order that multiplication keeps: by degree, then by factors.
+fn leading(terms: &[Term]) -> Option<&Term> {
+    terms.iter().max_by_key(|t| (t.factors.len(), &t.factors))
 }
 
 impl Term {
@@ -370,50 +463,53 @@ impl Term {
     }
 }
 
-impl Range {
-    /// The interval of a symbol by its name's convention.
-    pub fn of_sym(s: &Sym) -> Range {
-        if s.starts_with('$') { Range::ANY } else { Range::SIZE }
-    }
-}
-
 impl Atom {
-    fn range(&self, of: &dyn Fn(&Sym) -> Range) -> Range {
+    fn operands(&self) -> Option<(&Dim, &Dim)> {
         match self {
-            Atom::Sym(s) => of(s),
+            Atom::Sym(_) | Atom::TooLarge => None,
+            Atom::FloorDiv(a, b)
+            | Atom::Min(a, b)
+            | Atom::Max(a, b)
+            | Atom::Broadcast(a, b)
+            | Atom::Mul(a, b)
+            | Atom::Add(a, b) => Some((a, b)),
+        }
+    }
+
+    /// Size and depth.
+    fn measure(&self) -> (usize, usize) {
+        self.operands().map_or((1, 1), |(a, b)| {
+            let ((a_size, a_depth), (b_size, b_depth)) = (a.measure(), b.measure());
+            (1 + a_size + b_size, 1 + a_depth.max(b_depth))
+        })
+    }
+
+    fn range(&self, of: &dyn Fn(&Sym) -> Range) -> Wide {
+        match self {
+            Atom::Sym(s) => of(s).wide(),
+            Atom::TooLarge => Range::ANY.wide(),
             Atom::FloorDiv(a, b) => {
-                let (a, b) = (a.range(of), b.range(of));
+                let (a, b) = (a.wide_range(of), b.wide_range(of));
                 if b.low <= 0 {
                     // Division by what may be zero or negative: only the sign of a size over a size is known.
-                    return if b.low == 0 && a.low >= 0 { Range::SIZE } else { Range::ANY };
+                    return if b.low == 0 && a.low >= 0 { Range::SIZE.wide() } else { Range::ANY.wide() };
                 }
-                let div = |x: i64, y: i64| match (is_inf(x), is_inf(y)) {
-                    (true, _) => x,
-                    (false, true) => {
-                        if x < 0 {
-                            -1
-                        } else {
-                            0
-                        }
-                    }
-                    _ => floor_div(x, y),
-                };
-                Range::of([div(a.low, b.low), div(a.low, b.high), div(a.high, b.low), div(a.high, b.high)])
+                a.floor_div(b)
             }
             Atom::Min(a, b) => {
-                let (a, b) = (a.range(of), b.range(of));
-                Range { low: a.low.min(b.low), high: a.high.min(b.high) }
+                let (a, b) = (a.wide_range(of), b.wide_range(of));
+                Wide { low: a.low.min(b.low), high: a.high.min(b.high) }
             }
             Atom::Max(a, b) => {
-                let (a, b) = (a.range(of), b.range(of));
-                Range { low: a.low.max(b.low), high: a.high.max(b.high) }
+                let (a, b) = (a.wide_range(of), b.wide_range(of));
+                Wide { low: a.low.max(b.low), high: a.high.max(b.high) }
             }
             Atom::Broadcast(a, b) => {
-                let (a, b) = (a.range(of), b.range(of));
-                Range { low: a.low.min(b.low), high: a.high.max(b.high) }
+                let (a, b) = (a.wide_range(of), b.wide_range(of));
+                Wide { low: a.low.min(b.low), high: a.high.max(b.high) }
             }
-            Atom::Mul(a, b) => a.range(of).mul(b.range(of)),
-            Atom::Add(a, b) => a.range(of).add(b.range(of)),
+            Atom::Mul(a, b) => a.wide_range(of).mul(b.wide_range(of)),
+            Atom::Add(a, b) => a.wide_range(of).add(b.wide_range(of)),
         }
     }
 
@@ -431,8 +527,10 @@ impl Atom {
             Atom::Max(a, b) => a.eval(of)?.max(b.eval(of)?),
             Atom::Broadcast(a, b) => match (a.eval(of)?, b.eval(of)?) {
                 (1, b) => b,
-                (a, _) => a,
+                (a, b) if a == b || b == 1 => a,
+                _ => return None,
             },
+            Atom::TooLarge => return None,
             Atom::Mul(a, b) => a.eval(of)?.checked_mul(b.eval(of)?)?,
             Atom::Add(a, b) => a.eval(of)?.checked_add(b.eval(of)?)?,
         })
@@ -444,10 +542,8 @@ impl Atom {
             Atom::FloorDiv(a, b) => a.subst(of).floor_div(&b.subst(of)),
             Atom::Min(a, b) => a.subst(of).lesser(&b.subst(of)),
             Atom::Max(a, b) => a.subst(of).greater(&b.subst(of)),
-            Atom::Broadcast(a, b) => {
-                let (a, b) = (a.subst(of), b.subst(of));
-                a.broadcast(&b).unwrap_or_else(|| Dim::from_atom(ordered(&a, &b, Atom::Broadcast)))
-            }
+            Atom::Broadcast(a, b) => a.subst(of).broadcast_at_run_time(&b.subst(of)),
+            Atom::TooLarge => Dim::too_large(),
             Atom::Mul(a, b) => &a.subst(of) * &b.subst(of),
             Atom::Add(a, b) => &a.subst(of) + &b.subst(of),
         }
@@ -456,6 +552,17 @@ impl Atom {
 
 fn ordered(a: &Dim, b: &Dim, atom: fn(Dim, Dim) -> Atom) -> Atom {
     if a <= b { atom(a.clone(), b.clone()) } else { atom(b.clone(), a.clone()) }
+}
+
+/// A symbol as it stands in texts: quoted unless it is made of letters, digits and underscores.
+pub(crate) fn sym_text(s: &Sym) -> Cow<'_, str> {
+    let name = s.strip_prefix('$').unwrap_or(s);
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if plain && !s.starts_with(|c: char| c.is_ascii_digit()) {
+        Cow::Borrowed(s)
+    } else {
+        Cow::Owned(crate::print::quoted(s))
+    }
 }
 
 /// Floor division for a non-zero divisor (not `i64::MIN / -1`).
@@ -467,17 +574,18 @@ fn floor_div(a: i64, b: i64) -> i64 {
 impl ops::Add for &Dim {
     type Output = Dim;
     fn add(self, o: &Dim) -> Dim {
-        if let (Dim::Const(a), Dim::Const(b)) = (self, o) {
-            if let Some(c) = a.checked_add(*b) {
-                return Dim::Const(c);
-            }
+        if let (Dim::Const(a), Dim::Const(b)) = (self, o)
+            && let Some(c) = a.checked_add(*b)
+        {
+            return Dim::Const(c);
+        }
+        if self.is_too_large() || o.is_too_large() {
+            return Dim::too_large();
         }
         let mut terms = self.terms();
         terms.extend(o.terms());
-        if terms.len() > MAX_TERMS {
-            return Dim::from_atom(ordered(self, o, Atom::Add));
-        }
-        Dim::collect(terms).unwrap_or_else(|| Dim::from_atom(ordered(self, o, Atom::Add)))
+        let opaque = || Dim::from_atom(ordered(self, o, Atom::Add));
+        Dim::collect(terms).filter(|d| d.terms().len() <= MAX_TERMS).unwrap_or_else(opaque)
     }
 }
 
@@ -500,6 +608,7 @@ impl ops::Mul for &Dim {
     fn mul(self, o: &Dim) -> Dim {
         let opaque = || Dim::from_atom(ordered(self, o, Atom::Mul));
         match (self, o) {
+            _ if self.is_too_large() || o.is_too_large() => return Dim::too_large(),
             (Dim::Const(0), _) | (_, Dim::Const(0)) => return Dim::ZERO,
             (Dim::Const(1), d) | (d, Dim::Const(1)) => return d.clone(),
             (Dim::Const(a), Dim::Const(b)) => {
@@ -542,7 +651,7 @@ impl From<usize> for Dim {
 impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Dim::Sum(terms) = self else { return write!(f, "{}", self.as_const().expect("a constant")) };
-        for (i, t) in terms.iter().rev().enumerate() {
+        for (i, t) in terms.terms.iter().rev().enumerate() {
             let (sign, coef) = if t.coef < 0 { ("-", t.coef.unsigned_abs()) } else { ("+", t.coef.unsigned_abs()) };
             match (i, sign) {
                 (0, "+") => {}
@@ -562,7 +671,8 @@ impl fmt::Display for Dim {
 impl fmt::Display for Atom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Atom::Sym(s) => f.write_str(s),
+            Atom::Sym(s) => f.write_str(&sym_text(s)),
+            Atom::TooLarge => f.write_str("toolarge()"),
             Atom::FloorDiv(a, b) => write!(f, "floordiv({a}, {b})"),
             Atom::Min(a, b) => write!(f, "min({a}, {b})"),
             Atom::Max(a, b) => write!(f, "max({a}, {b})"),

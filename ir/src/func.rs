@@ -160,6 +160,12 @@ impl Func {
         out
     }
 
+    /// A function of nodes that nobody checked.
+    #[cfg(test)]
+    pub(crate) fn from_raw(nodes: Vec<Node>, results: Vec<Value>) -> Func {
+        Func { nodes, results, ..Func::default() }
+    }
+
     /// Append a node whose type is already known to be right.
     fn append(&mut self, node: Node) {
         let v = Value(self.nodes.len() as u32);

@@ -18,15 +18,18 @@ pub(crate) fn constant(value: &Tensor) -> Result<Type> {
     Ok(Type::tensor(value.dtype(), dims.map_err(|_| "a dimension of the constant is beyond i64")?))
 }
 
-pub(crate) fn iota(dtype: &DType, shape: &Vec<Dim>, axis: &i64) -> Result<Type> {
+pub(crate) fn iota(dtype: &DType, shape: &[Dim], axis: &i64) -> Result<Type> {
     if !dtype.is_int() && !dtype.is_float() {
         refuse!("iota of {dtype}");
     }
     in_axes(*axis, shape.len())?;
-    checked(Type::tensor(*dtype, shape.clone()))
+    checked(Type::tensor(*dtype, shape))
 }
 
-pub(crate) fn size(_: &Dim) -> Result<Type> {
+pub(crate) fn size(dim: &Dim) -> Result<Type> {
+    if dim.is_too_large() {
+        refuse!("the dimension expression is too large");
+    }
     Ok(Type::scalar(DType::I64))
 }
 
@@ -48,18 +51,18 @@ pub(crate) fn map(xs: &[&Type], f: &Scalar) -> Result<Type> {
     Ok(Type::tensor(*types.last().ok_or("empty expression")?, first.shape.clone()))
 }
 
-pub(crate) fn reshape(x: &Type, shape: &Vec<Dim>) -> Result<Type> {
+pub(crate) fn reshape(x: &Type, shape: &[Dim]) -> Result<Type> {
     let x = x.as_tensor()?;
     let (from, to) = (Dim::product(&x.shape), Dim::product(shape));
     if from.equals(&to) == Some(false) {
         refuse!("cannot reshape {x} ({from} elements) to [{}] ({to} elements)", join(shape, ", "));
     }
-    checked(Type::tensor(x.dtype, shape.clone()))
+    checked(Type::tensor(x.dtype, shape))
 }
 
-pub(crate) fn transpose(x: &Type, perm: &Vec<i64>) -> Result<Type> {
+pub(crate) fn transpose(x: &Type, perm: &[i64]) -> Result<Type> {
     let x = x.as_tensor()?;
-    let mut sorted = perm.clone();
+    let mut sorted = perm.to_vec();
     sorted.sort_unstable();
     if sorted.iter().copied().ne(0..x.rank() as i64) {
         refuse!("perm {perm:?} is not a permutation of the {} axes of {x}", x.rank());
@@ -67,7 +70,7 @@ pub(crate) fn transpose(x: &Type, perm: &Vec<i64>) -> Result<Type> {
     Ok(Type::tensor(x.dtype, perm.iter().map(|&p| x.shape[p as usize].clone()).collect::<Vec<_>>()))
 }
 
-pub(crate) fn broadcast(x: &Type, shape: &Vec<Dim>, axes: &Vec<i64>) -> Result<Type> {
+pub(crate) fn broadcast(x: &Type, shape: &[Dim], axes: &[i64]) -> Result<Type> {
     let x = x.as_tensor()?;
     if axes.len() != x.rank() || !axes.is_sorted_by(|a, b| a < b) {
         refuse!("broadcast axes {axes:?} must be one increasing number per axis of {x}");
@@ -78,10 +81,10 @@ pub(crate) fn broadcast(x: &Type, shape: &Vec<Dim>, axes: &Vec<i64>) -> Result<T
             refuse!("cannot broadcast {x} to [{}]", join(shape, ", "));
         }
     }
-    checked(Type::tensor(x.dtype, shape.clone()))
+    checked(Type::tensor(x.dtype, shape))
 }
 
-pub(crate) fn slice(x: &Type, starts: &Vec<Dim>, sizes: &Vec<Dim>, steps: &Vec<i64>) -> Result<Type> {
+pub(crate) fn slice(x: &Type, starts: &[Dim], sizes: &[Dim], steps: &[i64]) -> Result<Type> {
     let x = x.as_tensor()?;
     if [starts.len(), sizes.len(), steps.len()] != [x.rank(); 3] {
         refuse!("slice of {x} needs {} starts, sizes and steps", x.rank());
@@ -100,10 +103,10 @@ pub(crate) fn slice(x: &Type, starts: &Vec<Dim>, sizes: &Vec<Dim>, steps: &Vec<i
             }
         }
     }
-    checked(Type::tensor(x.dtype, sizes.clone()))
+    checked(Type::tensor(x.dtype, sizes))
 }
 
-pub(crate) fn pad(x: &Type, value: &Type, low: &Vec<Dim>, high: &Vec<Dim>) -> Result<Type> {
+pub(crate) fn pad(x: &Type, value: &Type, low: &[Dim], high: &[Dim]) -> Result<Type> {
     let x = x.as_tensor()?;
     if *value != Type::scalar(x.dtype) {
         refuse!("pad value for {x} must be a scalar {}, got {value}", x.dtype);
@@ -170,12 +173,11 @@ pub(crate) fn scatter(x: &Type, indices: &Type, updates: &Type, f: &ScatterFn) -
     Ok(Type::Tensor(x.clone()))
 }
 
-pub(crate) fn reduce(x: &Type, f: &ReduceFn, axes: &Vec<i64>) -> Result<Type> {
+pub(crate) fn reduce(x: &Type, f: &ReduceFn, axes: &[i64]) -> Result<Type> {
     let x = x.as_tensor()?;
     reducible(x.dtype, *f)?;
     let drop = distinct_axes(axes, x.rank())?;
-    let shape: Vec<Dim> = (0..x.rank()).filter(|i| !drop.contains(i)).map(|i| x.shape[i].clone()).collect();
-    Ok(Type::tensor(x.dtype, shape))
+    Ok(Type::tensor(x.dtype, others(&x.shape, &drop)))
 }
 
 pub(crate) fn scan(x: &Type, f: &ReduceFn, axis: &i64, _: &bool, _: &bool) -> Result<Type> {
@@ -212,17 +214,17 @@ pub(crate) fn compress(mask: &Type, count: &Sym) -> Result<Type> {
 pub(crate) fn contract(
     a: &Type,
     b: &Type,
-    a_batch: &Vec<i64>,
-    b_batch: &Vec<i64>,
-    a_sum: &Vec<i64>,
-    b_sum: &Vec<i64>,
+    a_batch: &[i64],
+    b_batch: &[i64],
+    a_sum: &[i64],
+    b_sum: &[i64],
 ) -> Result<Type> {
     let (a, b) = (a.as_tensor()?, b.as_tensor()?);
     if a.dtype != b.dtype || !(a.dtype.is_float() || a.dtype.is_int()) {
         refuse!("cannot contract {a} with {b}");
     }
-    let a_used = distinct_axes(&[&a_batch[..], a_sum].concat(), a.rank())?;
-    let b_used = distinct_axes(&[&b_batch[..], b_sum].concat(), b.rank())?;
+    let a_used = distinct_axes(&[a_batch, a_sum].concat(), a.rank())?;
+    let b_used = distinct_axes(&[b_batch, b_sum].concat(), b.rank())?;
     if a_batch.len() != b_batch.len() || a_sum.len() != b_sum.len() {
         refuse!("contract pairs axes one to one");
     }
@@ -231,21 +233,19 @@ pub(crate) fn contract(
             refuse!("contract: axis {i} of {a} does not fit axis {j} of {b}");
         }
     }
-    let batch = a_batch.iter().map(|&i| a.shape[i as usize].clone());
-    let free_a = (0..a.rank()).filter(|i| !a_used.contains(i)).map(|i| a.shape[i].clone());
-    let free_b = (0..b.rank()).filter(|i| !b_used.contains(i)).map(|i| b.shape[i].clone());
-    Ok(Type::tensor(a.dtype, batch.chain(free_a).chain(free_b).collect::<Vec<_>>()))
+    let batch: Vec<Dim> = a_batch.iter().map(|&i| a.shape[i as usize].clone()).collect();
+    Ok(Type::tensor(a.dtype, [batch, others(&a.shape, &a_used), others(&b.shape, &b_used)].concat()))
 }
 
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn conv(
     x: &Type,
     w: &Type,
-    strides: &Vec<i64>,
-    dilations: &Vec<i64>,
-    spread: &Vec<i64>,
-    low: &Vec<Dim>,
-    high: &Vec<Dim>,
+    strides: &[i64],
+    dilations: &[i64],
+    spread: &[i64],
+    low: &[Dim],
+    high: &[Dim],
     groups: &i64,
 ) -> Result<Type> {
     let (x, w) = (x.as_tensor()?, w.as_tensor()?);
@@ -280,11 +280,11 @@ pub(crate) fn conv(
 pub(crate) fn window(
     x: &Type,
     f: &ReduceFn,
-    size: &Vec<i64>,
-    strides: &Vec<i64>,
-    dilations: &Vec<i64>,
-    low: &Vec<Dim>,
-    high: &Vec<Dim>,
+    size: &[i64],
+    strides: &[i64],
+    dilations: &[i64],
+    low: &[Dim],
+    high: &[Dim],
 ) -> Result<Type> {
     let x = x.as_tensor()?;
     reducible(x.dtype, *f)?;
@@ -317,6 +317,9 @@ pub(crate) fn if_(cond: &Type, captures: &[&Type], then: &Arc<Func>, or: &Arc<Fu
     for branch in [then, or] {
         accepts(branch, captures)?;
         gives(branch, 0, types)?;
+        if branch.results().len() != types.len() {
+            refuse!("a branch gives {} results, not {}", branch.results().len(), types.len());
+        }
     }
     checked(Type::Tuple(types.to_vec()))
 }
@@ -470,10 +473,18 @@ fn in_axes(axis: i64, rank: usize) -> Result<usize> {
 
 fn distinct_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
     let list = axes.iter().map(|&a| in_axes(a, rank)).collect::<Result<Vec<_>>>()?;
-    if list.iter().enumerate().any(|(i, a)| list[..i].contains(a)) {
+    let mut seen = vec![false; rank];
+    if list.iter().any(|&a| std::mem::replace(&mut seen[a], true)) {
         refuse!("axes {axes:?} repeat");
     }
     Ok(list)
+}
+
+/// The dimensions that are not among `axes`.
+fn others(shape: &[Dim], axes: &[usize]) -> Vec<Dim> {
+    let mut keep = vec![true; shape.len()];
+    axes.iter().for_each(|&a| keep[a] = false);
+    shape.iter().zip(keep).filter(|(_, keep)| *keep).map(|(d, _)| d.clone()).collect()
 }
 
 fn reducible(dtype: DType, f: ReduceFn) -> Result<()> {
@@ -484,14 +495,19 @@ fn reducible(dtype: DType, f: ReduceFn) -> Result<()> {
     Ok(())
 }
 
-/// No dimension may be provably negative.
+/// No dimension may be provably negative, or an expression beyond the limits.
 fn checked(ty: Type) -> Result<Type> {
     let mut bad = None;
+    let mut too_large = false;
     ty.for_each_dim(&mut |d| {
+        too_large |= d.is_too_large();
         if d.as_const().is_some_and(|c| c < 0) || d.at_most(&Dim::Const(-1)) == Some(true) {
             bad = Some(d.clone());
         }
     });
+    if too_large {
+        refuse!("a dimension expression is too large");
+    }
     match bad {
         Some(d) => refuse!("{ty} has the negative dimension {d}"),
         None => Ok(ty),

@@ -15,6 +15,8 @@ pub mod print;
 pub mod scalar;
 pub mod tensor;
 pub mod types;
+pub mod verify;
+pub mod view;
 
 pub use dim::Dim;
 pub use dtype::DType;
@@ -26,3 +28,4 @@ pub use parse::parse;
 pub use scalar::{Lit, Scalar, ScalarFn};
 pub use tensor::{Elems, Tensor};
 pub use types::{Elem, TensorType, Type};
+pub use verify::verify;

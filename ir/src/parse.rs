@@ -2,17 +2,18 @@
 use crate::{
     DType, Dim, Error, Func, Op, Result, Scalar, Tensor, Type, Value,
     dim::Sym,
+    op::OPS,
     scalar::{Call, Lit, ScalarFn, Sig, Step},
     types::Elem,
 };
-use std::collections::HashMap;
+use std::collections::HashSet;
 
-/// Nested functions, types and expressions beyond this depth are refused.
-const MAX_DEPTH: usize = 64;
+/// Functions nested beyond this depth are refused, and so are types and expressions.
+pub(crate) const MAX_DEPTH: usize = 64;
 
 /// Read a function; the inverse of printing it.
 pub fn parse(text: &str) -> Result<Func> {
-    let mut p = Parser { text, at: 0, depth: 0 };
+    let mut p = Parser { text, at: 0, functions: 0, depth: 0 };
     let f = p.func()?;
     p.skip_space();
     if p.at < text.len() {
@@ -23,7 +24,7 @@ pub fn parse(text: &str) -> Result<Func> {
 
 /// Read a dimension expression.
 pub fn parse_dim(text: &str) -> Result<Dim> {
-    let mut p = Parser { text, at: 0, depth: 0 };
+    let mut p = Parser { text, at: 0, functions: 0, depth: 0 };
     let d = p.dim()?;
     p.skip_space();
     if p.at < text.len() { Err(p.error("expected the end of the expression")) } else { Ok(d) }
@@ -34,12 +35,19 @@ pub fn parse_dim(text: &str) -> Result<Dim> {
 pub struct Parser<'t> {
     text: &'t str,
     at: usize,
+    /// Enclosing functions.
+    functions: usize,
+    /// Enclosing types and expressions.
     depth: usize,
 }
 
 impl<'t> Parser<'t> {
     pub(crate) fn error(&self, message: impl Into<String>) -> Error {
-        let before = &self.text[..self.at];
+        self.error_at(self.at, message)
+    }
+
+    fn error_at(&self, at: usize, message: impl Into<String>) -> Error {
+        let before = &self.text[..at];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
         Error::Parse { line, column, message: message.into() }
@@ -112,6 +120,9 @@ impl<'t> Parser<'t> {
 
     pub(crate) fn symbol(&mut self) -> Result<Sym> {
         self.skip_space();
+        if self.rest().starts_with('"') {
+            return self.quoted().map(Into::into);
+        }
         let dollar = self.rest().starts_with('$');
         let start = self.at;
         self.at += usize::from(dollar);
@@ -158,43 +169,57 @@ impl<'t> Parser<'t> {
     /// `term + term - term`
     pub(crate) fn dim(&mut self) -> Result<Dim> {
         self.nested(|p| {
-            let mut sum = if p.take("-") { -&p.product()? } else { p.product()? };
+            let negative = p.take("-");
+            let mut sum = p.product(negative)?;
             loop {
-                if p.take("+") {
-                    sum = &sum + &p.product()?;
-                } else if p.take("-") {
-                    sum = &sum - &p.product()?;
-                } else {
+                let negative = p.take("-");
+                if !negative && !p.take("+") {
                     return Ok(sum);
                 }
+                sum = &sum + &p.product(negative)?;
             }
         })
     }
 
-    fn product(&mut self) -> Result<Dim> {
-        let mut product = self.factor()?;
+    /// Factors joined by `*`; the sign belongs to the first, so that `i64::MIN` can be written.
+    fn product(&mut self, negative: bool) -> Result<Dim> {
+        let mut product = self.factor(negative)?;
         while self.take("*") {
-            product = &product * &self.factor()?;
+            product = &product * &self.factor(false)?;
         }
         Ok(product)
     }
 
-    fn factor(&mut self) -> Result<Dim> {
+    fn factor(&mut self, negative: bool) -> Result<Dim> {
         self.skip_space();
         if self.rest().starts_with(|c: char| c.is_ascii_digit()) {
-            let digits = self.take_while(|c| c.is_ascii_digit());
-            // One more than i64::MAX is the magnitude of i64::MIN, which only a leading minus makes valid.
-            return match digits.parse::<u64>() {
-                Ok(n) if n <= i64::MAX as u64 => Ok(Dim::Const(n as i64)),
-                Ok(n) if n == 1 << 63 => Ok(-&Dim::Const(i64::MIN)),
-                _ => Err(self.error("integer too large")),
-            };
+            let start = self.at;
+            let magnitude = self.take_while(|c| c.is_ascii_digit()).parse::<i128>().ok();
+            let n = magnitude.and_then(|m| i64::try_from(if negative { -m } else { m }).ok());
+            return n.map(Dim::Const).ok_or_else(|| {
+                self.at = start;
+                self.error("integer too large")
+            });
+        }
+        let atom = self.atom()?;
+        Ok(if negative { -&atom } else { atom })
+    }
+
+    fn atom(&mut self) -> Result<Dim> {
+        if self.take("(") {
+            let d = self.dim()?;
+            self.expect(")")?;
+            return Ok(d);
         }
         let name = self.symbol()?;
         if !self.rest().starts_with('(') {
             return Ok(Dim::sym(name));
         }
         self.expect("(")?;
+        if &*name == "toolarge" {
+            self.expect(")")?;
+            return Ok(Dim::too_large());
+        }
         let a = self.dim()?;
         self.expect(",")?;
         let b = self.dim()?;
@@ -203,7 +228,7 @@ impl<'t> Parser<'t> {
             "floordiv" => Ok(a.floor_div(&b)),
             "min" => Ok(a.lesser(&b)),
             "max" => Ok(a.greater(&b)),
-            "bcast" => a.broadcast(&b).ok_or_else(|| self.error(format!("{a} and {b} do not broadcast"))),
+            "bcast" => Ok(a.broadcast_at_run_time(&b)),
             "mul" => Ok(&a * &b),
             "add" => Ok(&a + &b),
             _ => Err(self.error(format!("`{name}` is not a function of dimensions"))),
@@ -249,7 +274,8 @@ impl<'t> Parser<'t> {
         let mut named: Vec<usize> = Vec::new();
         loop {
             let start = self.at;
-            let is_name = self.take(&format!("t{} =", named.len()));
+            let name = self.take_while(|c| c.is_ascii_alphanumeric());
+            let is_name = name.strip_prefix('t').and_then(|n| n.parse().ok()) == Some(named.len()) && self.take("=");
             if !is_name {
                 self.at = start;
             }
@@ -278,6 +304,7 @@ impl<'t> Parser<'t> {
                 steps.push(Step::Lit(Lit::int(DType::Bool, i128::from(word == "true"))));
                 return Ok(steps.len() - 1);
             }
+            p.skip_space();
             if p.rest().starts_with('(') {
                 return p.call(word, steps, named);
             }
@@ -338,17 +365,25 @@ impl<'t> Parser<'t> {
             let bits = u64::from_str_radix(bits, 16).ok().filter(|b| dtype.bits() == 64 || *b < 1 << dtype.bits());
             return bits.and_then(|b| Lit::nan(dtype, b)).ok_or_else(bad);
         }
-        text.parse().map(|x| Lit::float(dtype, x)).map_err(|_| bad())
+        let x = match dtype {
+            DType::F32 => text.parse::<f32>().map(f64::from),
+            _ => text.parse::<f64>(),
+        };
+        let lit = Lit::float(dtype, x.map_err(|_| bad())?);
+        // What the type cannot hold is an error, not an infinity or a NaN.
+        if lit.as_f64().is_finite() || lit.as_f64().to_string() == text { Ok(lit) } else { Err(bad()) }
     }
 
     pub(crate) fn tensor(&mut self) -> Result<Tensor> {
         let dtype = self.dtype()?;
         let shape = self.list('[', ']', |p| p.number::<usize>("a size"))?;
         let made = if self.take("#") {
-            let hex = self.take_while(|c| c.is_ascii_hexdigit());
-            let bytes: Option<Vec<u8>> =
-                (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).ok()).collect();
-            let bytes = bytes.filter(|_| hex.len() % 2 == 0).ok_or_else(|| self.error("odd number of digits"))?;
+            let hex = self.take_while(|c| c.is_ascii_hexdigit()).as_bytes();
+            if !hex.len().is_multiple_of(2) {
+                return Err(self.error("odd number of digits"));
+            }
+            let digit = |d: u8| (d as char).to_digit(16).expect("a hexadecimal digit") as u8;
+            let bytes: Vec<u8> = hex.chunks_exact(2).map(|d| digit(d[0]) << 4 | digit(d[1])).collect();
             Tensor::new(dtype, shape, bytes.into())
         } else if dtype == DType::Str {
             Tensor::from_strings(shape, self.list('(', ')', Parser::quoted)?)
@@ -375,13 +410,16 @@ impl<'t> Parser<'t> {
                     return Ok(out);
                 }
                 '\\' => match chars.next() {
-                    Some((_, 'u')) => {
-                        let code: String =
-                            chars.by_ref().skip(1).take_while(|(_, c)| *c != '}').map(|(_, c)| c).collect();
-                        let c = u32::from_str_radix(&code, 16).ok().and_then(char::from_u32);
-                        out.push(c.ok_or_else(|| self.error("bad escape"))?);
+                    Some((_, c @ ('"' | '\\'))) => out.push(c),
+                    Some((_, 'n')) => out.push('\n'),
+                    Some((at, 'u')) => {
+                        let code = self.rest()[at + 1..].strip_prefix('{').and_then(|r| r.split_once('}')).map(|r| r.0);
+                        let c = code.and_then(|c| char::from_u32(u32::from_str_radix(c, 16).ok()?));
+                        let (Some(code), Some(c)) = (code, c) else { return Err(self.error("bad escape in text")) };
+                        out.push(c);
+                        chars.nth(code.len() + 1);
                     }
-                    Some((_, c)) => out.push(c),
+                    Some(_) => return Err(self.error("bad escape in text")),
                     None => break,
                 },
                 c => out.push(c),
@@ -406,44 +444,48 @@ impl<'t> Parser<'t> {
     }
 
     pub(crate) fn func(&mut self) -> Result<Func> {
-        self.nested(|p| {
-            p.expect("func")?;
-            let mut f = Func::new();
-            let mut names = Vec::new();
-            let params = p.list('(', ')', |p| {
-                let v = p.named_value(&mut names)?;
-                p.expect(":")?;
-                Ok((v, p.ty()?))
-            })?;
-            for (i, (v, ty)) in params.iter().enumerate() {
-                if v.0 as usize != i {
-                    return Err(p.error(format!("expected parameter %{i}")));
-                }
-                f.param(ty.clone()).map_err(|e| p.error(e.to_string()))?;
+        if self.functions == MAX_DEPTH {
+            return Err(self.error("functions are nested too deeply"));
+        }
+        self.functions += 1;
+        self.expect("func")?;
+        let mut f = Func::new();
+        let mut names = Vec::new();
+        let params = self.list('(', ')', |p| {
+            p.skip_space();
+            let start = p.at;
+            let v = p.named_value(&mut names)?;
+            if v.0 as usize != f.nodes().len() {
+                p.at = start;
+                return Err(p.error(format!("expected parameter %{}", f.nodes().len())));
             }
-            f.param_names = p.all_or_none(names, params.len())?;
-            p.expect("{")?;
-            while !p.take("return") {
-                p.node(&mut f)?;
+            p.expect(":")?;
+            let ty = p.ty()?;
+            f.param(ty).map_err(|e| p.error(e.to_string()))
+        })?;
+        f.param_names = self.all_or_none(names, params.len())?;
+        self.expect("{")?;
+        while !self.take("return") {
+            self.node(&mut f)?;
+        }
+        let mut names = Vec::new();
+        let mut results = Vec::new();
+        while !self.take("}") {
+            if !results.is_empty() {
+                self.expect(",")?;
             }
-            let mut names = Vec::new();
-            let mut results = Vec::new();
-            while !p.take("}") {
-                if !results.is_empty() {
-                    p.expect(",")?;
-                }
-                let v = p.named_value(&mut names)?;
-                p.defined(&f, v)?;
-                results.push(v);
-            }
-            f.result_names = p.all_or_none(names, results.len())?;
-            f.set_results(results);
-            Ok(f)
-        })
+            let v = self.named_value(&mut names)?;
+            self.defined(&f, v)?;
+            results.push(v);
+        }
+        f.result_names = self.all_or_none(names, results.len())?;
+        f.set_results(results);
+        self.functions -= 1;
+        Ok(f)
     }
 
     fn all_or_none(&self, names: Vec<String>, count: usize) -> Result<Vec<String>> {
-        let distinct: HashMap<&String, ()> = names.iter().map(|n| (n, ())).collect();
+        let distinct: HashSet<&String> = names.iter().collect();
         if (names.is_empty() || names.len() == count) && distinct.len() == names.len() {
             Ok(names)
         } else {
@@ -457,33 +499,48 @@ impl<'t> Parser<'t> {
 
     /// `%2 = map %0, %1 {f=add(a0, a1)} : f32[3]`
     fn node(&mut self, f: &mut Func) -> Result<()> {
+        self.skip_space();
+        let start = self.at;
         let v = self.value()?;
         if v.0 as usize != f.nodes().len() {
-            return Err(self.error(format!("expected %{}", f.nodes().len())));
+            return Err(self.error_at(start, format!("expected %{}", f.nodes().len())));
         }
         self.expect("=")?;
+        self.skip_space();
+        let op_at = self.at;
         let name = self.word()?;
+        let Some(info) = OPS.iter().find(|o| o.name == name) else {
+            return Err(self.error_at(op_at, format!("`{name}` is not an op")));
+        };
+        if name == "param" {
+            return Err(self.error_at(op_at, "parameters stand in the head of the function"));
+        }
         let mut args = Vec::new();
         self.skip_space();
-        while self.rest().starts_with('%') || (!args.is_empty() && self.take(",")) {
-            let a = self.value()?;
-            self.defined(f, a)?;
-            args.push(a);
-            self.skip_space();
+        if self.rest().starts_with('%') {
+            loop {
+                let a = self.value()?;
+                self.defined(f, a)?;
+                args.push(a);
+                if !self.take(",") {
+                    break;
+                }
+            }
         }
-        let braces = self.take("{");
-        let op = Op::parse(name, self).ok_or_else(|| self.error(format!("`{name}` is not an op")))??;
-        if braces {
+        if !info.attrs.is_empty() {
+            self.expect("{")?;
+        }
+        let op = Op::parse(name, self)?.expect("the op exists");
+        if !info.attrs.is_empty() {
             self.expect("}")?;
         }
-        if matches!(op, Op::Param { .. }) {
-            return Err(self.error("parameters stand in the head of the function"));
-        }
         self.expect(":")?;
+        self.skip_space();
+        let type_at = self.at;
         let want = self.ty()?;
-        let got = f.push_again(op, &args).map_err(|e| self.error(e.to_string()))?;
+        let got = f.push_again(op, &args).map_err(|e| self.error_at(op_at, e.to_string()))?;
         if *f.ty(got) != want {
-            return Err(self.error(format!("{got} has type {}, the text says {want}", f.ty(got))));
+            return Err(self.error_at(type_at, format!("{got} has type {}, the text says {want}", f.ty(got))));
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! The textual form, written. [`crate::parse`] reads it back exactly.
-use crate::{DType, Elems, Func, Tensor, Value, types::join};
+use crate::{Func, Lit, Op, Tensor, Value, types::join};
 use std::fmt::{self, Write};
 
 /// Larger constants print as hexadecimal bytes.
@@ -29,7 +29,6 @@ pub fn func(f: &Func, detail: Detail) -> String {
 }
 
 pub(crate) fn nested(f: &Func, out: &mut String) {
-    // The enclosing printer indents line by line, so nested text starts at the margin.
     write_func(f, 0, Detail::Exact, out);
 }
 
@@ -54,13 +53,10 @@ fn write_func(f: &Func, depth: usize, detail: Detail, out: &mut String) {
             out.push_str(" {");
             for (i, (key, attr)) in attrs.iter().enumerate() {
                 let _ = write!(out, "{}{key}=", if i == 0 { "" } else { ", " });
-                match (&node.op, detail) {
-                    (crate::Op::Const { value }, _) => write_tensor(value, detail, out),
-                    _ => {
-                        let mut text = String::new();
-                        attr.print(&mut text);
-                        out.push_str(&text.replace('\n', &format!("\n{margin}  ")));
-                    }
+                match (&node.op, attr.as_func()) {
+                    (Op::Const { value }, _) => write_tensor(value, detail, out),
+                    (_, Some(body)) => write_func(body, depth + 1, detail, out),
+                    _ => attr.print(out),
                 }
             }
             out.push('}');
@@ -73,7 +69,8 @@ fn write_func(f: &Func, depth: usize, detail: Detail, out: &mut String) {
         .enumerate()
         .map(|(i, r): (usize, &Value)| format!("{r}{}", name(&f.result_names, i)))
         .collect();
-    let _ = write!(out, "{margin}  return {}\n{margin}}}", results.join(", "));
+    let _ =
+        write!(out, "{margin}  return{}{}\n{margin}}}", if results.is_empty() { "" } else { " " }, results.join(", "));
 }
 
 fn write_tensor(t: &Tensor, detail: Detail, out: &mut String) {
@@ -81,8 +78,8 @@ fn write_tensor(t: &Tensor, detail: Detail, out: &mut String) {
     if let Some(strings) = t.strings() {
         let list: Vec<String> = strings.iter().map(|s| quoted(s)).collect();
         let _ = write!(out, "({})", list.join(", "));
-    } else if t.len() <= MAX_LISTED {
-        let _ = write!(out, "({})", numbers(t).join(", "));
+    } else if let Some(numbers) = (t.len() <= MAX_LISTED).then(|| numbers(t)).flatten() {
+        let _ = write!(out, "({})", numbers.join(", "));
     } else if detail == Detail::Brief {
         out.push_str("(...)");
     } else {
@@ -93,24 +90,15 @@ fn write_tensor(t: &Tensor, detail: Detail, out: &mut String) {
     }
 }
 
-fn numbers(t: &Tensor) -> Vec<String> {
-    let size = t.dtype().size();
-    match t.elems() {
-        Elems::Float(v) => v
-            .iter()
-            .zip(t.bytes().chunks_exact(size))
-            .map(|(x, bits)| if x.is_nan() { nan(t.dtype(), bits) } else { format!("{x:?}") })
-            .collect(),
-        Elems::Int(v) => v.iter().map(ToString::to_string).collect(),
-        Elems::Str(_) => vec![],
-    }
-}
-
-/// A NaN with its bits, so that it reads back the same.
-fn nan(dtype: DType, bytes: &[u8]) -> String {
-    debug_assert_eq!(bytes.len(), dtype.size());
-    let bits = bytes.iter().rev().fold(0u64, |x, &b| (x << 8) | u64::from(b));
-    format!("nan#{bits:x}")
+/// Every element, or `None` if some bytes are not what their number encodes to (then only the bytes are exact).
+fn numbers(t: &Tensor) -> Option<Vec<String>> {
+    let d = t.dtype();
+    let literal = |bytes: &[u8]| {
+        let bits = bytes.iter().rev().fold(0u64, |x, &b| (x << 8) | u64::from(b));
+        let lit = Lit::from_bits(d, bits)?;
+        (lit.bits().to_le_bytes()[..d.size()] == *bytes).then(|| lit.number_text())
+    };
+    t.bytes().chunks_exact(d.size()).map(literal).collect()
 }
 
 /// `"text"` with quotes, backslashes and control characters escaped.
@@ -119,6 +107,7 @@ pub(crate) fn quoted(s: &str) -> String {
     for c in s.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
             c if c.is_control() => {
                 let _ = write!(out, "\\u{{{:x}}}", c as u32);
             }

@@ -176,6 +176,16 @@ impl Lit {
         Lit { dtype, bits: dtype.wrap(x) as u64 }
     }
 
+    /// The constant that a tensor of this type stores as `bits`; `None` if it is none of the type's.
+    pub fn from_bits(dtype: DType, bits: u64) -> Option<Lit> {
+        match dtype.class() {
+            Class::Float => (dtype.bits() == 64 || bits < 1 << dtype.bits()).then_some(Lit { dtype, bits }),
+            Class::Bool => (bits < 2).then_some(Lit { dtype, bits }),
+            Class::Signed | Class::Unsigned => Some(Lit::int(dtype, i128::from(bits))),
+            Class::Str => None,
+        }
+    }
+
     /// A NaN by its bits; `None` if they are not a NaN's.
     pub fn nan(dtype: DType, bits: u64) -> Option<Lit> {
         dtype.float_from_bits(bits).is_nan().then_some(Lit { dtype, bits })
@@ -201,6 +211,18 @@ impl Lit {
     pub fn bits(self) -> u64 {
         self.bits
     }
+
+    /// The number without its type, read back exactly by whoever knows the type.
+    pub fn number_text(self) -> String {
+        let x = self.as_f64();
+        match self.dtype {
+            d if !d.is_float() => self.as_int().to_string(),
+            // A NaN's payload is kept as bits; everything else is the shortest number that reads back the same.
+            _ if x.is_nan() => format!("nan#{:x}", self.bits),
+            DType::F32 => format!("{:?}", x as f32),
+            _ => format!("{x:?}"),
+        }
+    }
 }
 
 impl fmt::Display for Lit {
@@ -209,12 +231,7 @@ impl fmt::Display for Lit {
         if d == DType::Bool {
             return write!(f, "{}", self.bits != 0);
         }
-        if !d.is_float() {
-            return write!(f, "{}:{d}", self.as_int());
-        }
-        let x = self.as_f64();
-        // A NaN's payload is kept as bits; everything else prints as the shortest number that reads back the same.
-        if x.is_nan() { write!(f, "nan#{:x}:{d}", self.bits) } else { write!(f, "{x:?}:{d}") }
+        write!(f, "{}:{d}", self.number_text())
     }
 }
 
@@ -356,7 +373,8 @@ impl Call {
 }
 
 impl fmt::Display for Scalar {
-    /// Nested calls; what is used more than once gets a name first: `t0 = exp(a0); mul(t0, t0)`.
+    /// Nested calls; what is used more than once gets a name first: `t0 = exp(a0); mul(t0, t0)`. So does what nests
+    /// deeply, which keeps long chains readable and the text's length linear.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut uses = vec![0; self.steps.len()];
         for s in &self.steps {
@@ -364,7 +382,9 @@ impl fmt::Display for Scalar {
                 c.args.iter().for_each(|&a| uses[a as usize] += 1);
             }
         }
+        const MAX_NESTED: usize = 16;
         let mut text: Vec<String> = Vec::new();
+        let mut depth: Vec<usize> = Vec::new();
         let mut named = 0;
         for (i, s) in self.steps.iter().enumerate() {
             let mut t = match s {
@@ -376,12 +396,19 @@ impl fmt::Display for Scalar {
                     format!("{}({})", c.f.name(), args.join(", "))
                 }
             };
-            if matches!(s, Step::Call(_)) && uses[i] > 1 {
+            let mut nested = match s {
+                Step::Call(c) => 1 + c.args.iter().map(|&a| depth[a as usize]).max().unwrap_or(0),
+                Step::Arg(_) | Step::Lit(_) => 0,
+            };
+            let last = i + 1 == self.steps.len();
+            if nested > 0 && (uses[i] > 1 || nested == MAX_NESTED) && !last {
+                nested = 0;
                 write!(f, "t{named} = {t}; ")?;
                 t = format!("t{named}");
                 named += 1;
             }
             text.push(t);
+            depth.push(nested);
         }
         f.write_str(text.last().map_or("", |t| t))
     }

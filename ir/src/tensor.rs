@@ -32,6 +32,10 @@ pub enum Elems {
 
 /// The number of elements of a shape, if it fits in memory's address range.
 pub fn count(shape: &[usize]) -> Option<usize> {
+    // A dimension is never larger than addresses, even of a tensor without elements.
+    if shape.iter().any(|&d| isize::try_from(d).is_err()) {
+        return None;
+    }
     // A zero dimension makes the tensor empty whatever the other dimensions are.
     if shape.contains(&0) {
         return Some(0);
@@ -249,6 +253,7 @@ mod tests {
     fn sizes_are_checked() {
         assert!(Tensor::new(DType::F32, vec![2], Bytes::from_static(&[0; 7])).is_err());
         assert!(Tensor::new(DType::F32, vec![usize::MAX, 2], Bytes::new()).is_err());
-        assert!(Tensor::new(DType::F32, vec![usize::MAX, 0], Bytes::new()).is_ok());
+        assert!(Tensor::new(DType::F32, vec![usize::MAX, 0], Bytes::new()).is_err());
+        assert!(Tensor::new(DType::F32, vec![isize::MAX as usize, 0], Bytes::new()).is_ok());
     }
 }

@@ -1,1 +1,6 @@
-//! Cross-crate tests of numrsc.
+//! Cross-crate tests of numrsc, and what they share: random functions and a fuzzer.
+pub mod alloc;
+pub mod corpus;
+pub mod fuzz;
+pub mod generate;
+pub mod rng;

@@ -146,7 +146,6 @@ impl Graph {
         }
         let root = f(&scalars);
         let f = arena.finish(root)?;
-        // Operands dropped by the expression would still have to agree in shape: keep only what is used.
         self.push(Op::Map { f }, &operands)
     }
 

@@ -1,0 +1,69 @@
+//! `numrsc check`: can these models be compiled? Every problem at once.
+use super::{Failure, ImportArgs, Outcome, bytes, inspect::weight_bytes};
+use numrsc::Error;
+use std::path::PathBuf;
+
+/// Say whether models can be compiled, with every problem at once
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// ONNX or NumRs files
+    #[arg(required = true)]
+    models: Vec<PathBuf>,
+    #[command(flatten)]
+    import: ImportArgs,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
+    let mut good = true;
+    let mut report = Vec::new();
+    for path in &args.models {
+        let file = path.display().to_string();
+        match super::load(path, &args.import.options(), quiet || args.json) {
+            Ok((model, func)) => {
+                if args.json {
+                    report.push(
+                        serde_json::json!({ "file": file, "ok": true, "problems": [], "ops": func.nodes().len() }),
+                    );
+                } else if !quiet {
+                    let (nodes, ops) = (model.graph().node.len(), func.nodes().len());
+                    println!("{file}: ok, {nodes} nodes as {ops} core ops, {} of weights", bytes(weight_bytes(&func)));
+                }
+            }
+            Err(e) => {
+                good = false;
+                if args.json {
+                    report.push(serde_json::json!({ "file": file, "ok": false, "problems": problems(&e) }));
+                } else {
+                    super::show(&e);
+                }
+            }
+        }
+    }
+    if args.json {
+        println!("{:#}", serde_json::Value::from(report));
+    }
+    Ok(if good { Outcome::Success } else { Outcome::Negative })
+}
+
+fn problems(e: &Error) -> Vec<serde_json::Value> {
+    match e {
+        Error::Model { problems, .. } => problems
+            .iter()
+            .map(|p| {
+                let node = p.place.node.as_ref();
+                serde_json::json!({
+                    "graph": p.place.graph,
+                    "node": node.map(|n| n.name.clone()),
+                    "index": node.map(|n| n.index),
+                    "operator": node.map(|n| n.op_type.clone()),
+                    "message": p.message,
+                    "hint": p.hint,
+                })
+            })
+            .collect(),
+        other => vec![serde_json::json!({ "message": other.to_string() })],
+    }
+}

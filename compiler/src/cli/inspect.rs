@@ -1,0 +1,144 @@
+//! `numrsc inspect`: what a model takes, gives and is made of.
+use super::{Failure, ImportArgs, Outcome, bytes, table};
+use numrsc::onnx::{self, Model, import};
+use numrsc_ir::{Func, Op, print, view};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+/// Show inputs, outputs, dimensions, operators and weights of a model
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// An ONNX or NumRs file
+    model: PathBuf,
+    #[command(flatten)]
+    import: ImportArgs,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+struct Format {
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print the tensor IR as a Graphviz graph
+    #[arg(long)]
+    dot: bool,
+    /// Print the tensor IR as text; large constants are left out
+    #[arg(long)]
+    ir: bool,
+}
+
+/// Bytes of all constants, nested functions included.
+pub(crate) fn weight_bytes(func: &Func) -> usize {
+    func.nodes()
+        .iter()
+        .map(|n| match &n.op {
+            Op::Const { value } => value.bytes().len(),
+            op => op.bodies().iter().map(|f| weight_bytes(f)).sum(),
+        })
+        .sum()
+}
+
+pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
+    let model = onnx::load(&args.model)?;
+    let func = import::import(&model, &args.import.options())?;
+    match &args.format {
+        Format { json: true, .. } => println!("{:#}", json(&model, &func)),
+        Format { dot: true, .. } => print!("{}", view::dot(&func)),
+        Format { ir: true, .. } => print!("{}", print::func(&func, print::Detail::Brief)),
+        _ => people(&model, &func),
+    }
+    Ok(Outcome::Success)
+}
+
+fn inputs(func: &Func) -> Vec<(String, String)> {
+    func.param_names.iter().cloned().zip(func.params().iter().map(|p| func.ty(*p).to_string())).collect()
+}
+
+fn outputs(func: &Func) -> Vec<(String, String)> {
+    func.result_names.iter().cloned().zip(func.results().iter().map(|r| func.ty(*r).to_string())).collect()
+}
+
+/// The named dimensions of the inputs.
+fn dims(func: &Func) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for p in func.params() {
+        func.ty(p).for_each_sym(&mut |s| {
+            names.insert(s.to_string());
+        });
+    }
+    names
+}
+
+fn count<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(&'a str, usize)> {
+    let mut counts = BTreeMap::new();
+    names.for_each(|n| *counts.entry(n).or_insert(0) += 1);
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by_key(|(name, n)| (std::cmp::Reverse(*n), *name));
+    counts
+}
+
+fn operators(model: &Model) -> Vec<(&str, usize)> {
+    count(model.graph().node.iter().map(|n| n.op_type.as_str()))
+}
+
+fn core_ops(func: &Func) -> Vec<(&str, usize)> {
+    count(func.nodes().iter().map(|n| n.op.name()).filter(|n| *n != "param"))
+}
+
+fn producer(model: &Model) -> String {
+    let proto = model.proto();
+    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    format!("{} {}", text(&proto.producer_name), text(&proto.producer_version)).trim_end().to_string()
+}
+
+fn people(model: &Model, func: &Func) {
+    let proto = model.proto();
+    let opsets: Vec<String> =
+        model.opsets().iter().map(|(d, v)| format!("{} {v}", if d.is_empty() { "ai.onnx" } else { d })).collect();
+    println!("{}", model.file().display());
+    let mut head = vec![vec!["opsets".into(), opsets.join(", ")]];
+    if !proto.producer_name.is_empty() {
+        head.push(vec!["producer".into(), producer(model)]);
+    }
+    head.push(vec!["weights".into(), bytes(weight_bytes(func))]);
+    let names: Vec<String> = dims(func).into_iter().collect();
+    head.push(vec!["dims".into(), if names.is_empty() { "all static".into() } else { names.join(", ") }]);
+    table::print(&head, "  ");
+    for (title, values) in [("inputs", inputs(func)), ("outputs", outputs(func))] {
+        println!("\n{title}");
+        let rows: Vec<Vec<String>> = values.into_iter().map(|(name, ty)| vec![name, ty]).collect();
+        table::print(&rows, "  ");
+    }
+    for (title, counts) in [("operators", operators(model)), ("core ops", core_ops(func))] {
+        let total: usize = counts.iter().map(|(_, n)| n).sum();
+        println!("\n{title} ({total})");
+        let listed: Vec<String> = counts.iter().map(|(name, n)| format!("{name} {n}")).collect();
+        println!("  {}", listed.join(", "));
+    }
+    for w in model.warnings() {
+        println!("\nwarning: {w}");
+    }
+}
+
+fn json(model: &Model, func: &Func) -> serde_json::Value {
+    let list = |values: Vec<(String, String)>| -> Vec<serde_json::Value> {
+        values.into_iter().map(|(name, ty)| serde_json::json!({ "name": name, "type": ty })).collect()
+    };
+    serde_json::json!({
+        "file": model.file().display().to_string(),
+        "opsets": model.opsets(),
+        "producer": producer(model),
+        "weight_bytes": weight_bytes(func),
+        "dims": dims(func),
+        "inputs": list(inputs(func)),
+        "outputs": list(outputs(func)),
+        "operators": BTreeMap::from_iter(operators(model)),
+        "core_ops": BTreeMap::from_iter(core_ops(func)),
+        "warnings": model.warnings().iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,16 @@
+//! Columns of text, aligned.
+
+/// Print rows with every column as wide as its widest cell.
+pub(crate) fn print(rows: &[Vec<String>], indent: &str) {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let mut line = String::from(indent);
+        for (cell, width) in row.iter().zip(&widths) {
+            line += cell;
+            line += &" ".repeat(width - cell.chars().count() + 2);
+        }
+        println!("{}", line.trim_end());
+    }
+}

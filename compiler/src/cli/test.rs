@@ -1,0 +1,63 @@
+//! `numrsc test`: run standard ONNX test folders.
+use super::{Backend, Failure, Outcome};
+use numrsc::conformance::{self, Reference};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+/// Run ONNX test folders (model.onnx, test_data_set_*/input_*.pb, output_*.pb)
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Test folders, or folders of them
+    #[arg(required = true)]
+    dirs: Vec<PathBuf>,
+    #[arg(long, value_enum, default_value_t)]
+    backend: Backend,
+    /// Forget the declared shapes of graph outputs before compiling
+    #[arg(long)]
+    ignore_declared_shapes: bool,
+    /// A file with one test name and the reason per line: these must fail, all others must pass
+    #[arg(long, value_name = "FILE")]
+    expected_failures: Option<PathBuf>,
+    /// Run only tests whose name contains this
+    #[arg(long)]
+    filter: Option<String>,
+    /// Tests to run at a time [default: all cores]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+}
+
+pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
+    let mut folders = Vec::new();
+    for dir in &args.dirs {
+        let before = folders.len();
+        conformance::find_folders(dir, &mut folders);
+        if folders.len() == before {
+            return Err(Failure::Other(format!("{}: no folder with a model.onnx", dir.display())));
+        }
+    }
+    folders.retain(|f| args.filter.as_ref().is_none_or(|part| conformance::name(f).contains(part)));
+    let expected = match &args.expected_failures {
+        Some(file) => expected_failures(file)?,
+        None => BTreeMap::new(),
+    };
+    let executor = match args.backend {
+        Backend::Reference => &Reference,
+    };
+    let options = conformance::Options { ignore_declared_shapes: args.ignore_declared_shapes };
+    let results = conformance::run_all(&folders, args.jobs, |dir| conformance::run_folder(dir, executor, options));
+    let score = conformance::score(&folders, results, &expected);
+    score.failures.iter().for_each(|f| println!("FAIL {f}"));
+    let (passed, failed, skipped) = (score.passed, score.failures.len(), score.skipped);
+    if skipped > 0 && !quiet {
+        println!("skipped are tests that fail as expected");
+    }
+    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    Ok(if failed == 0 { Outcome::Success } else { Outcome::Negative })
+}
+
+fn expected_failures(file: &Path) -> Result<BTreeMap<String, String>, String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    conformance::parse_expected_failures(&text).map_err(|e| format!("{}: {e}", file.display()))
+}
