@@ -10,8 +10,12 @@ onnx_ops! { pub(super) SOFTMAX in "", |g, cx|
     "LogSoftmax"                13 (x: Float) { axis: i64 = -1 } => log_softmax(x, x.axis(axis)?);
     "Hardmax"                    1 (x: Float) { axis: i64 = 1 }  => coerced(x, axis, hardmax);
     "Hardmax"                   13 (x: Float) { axis: i64 = -1 } => hardmax(x, x.axis(axis)?);
-    "NegativeLogLikelihoodLoss" 12 (x: Float, target: Index; weight: Float) { reduction: String = "mean".into(), ignore_index: Option<i64> } => likelihood_loss(x, target, weight, &reduction, ignore_index);
-    "SoftmaxCrossEntropyLoss"   12 (x: Float, target: Index; weight: Float) { reduction: String = "mean".into(), ignore_index: Option<i64> } => cross_entropy(x, target, weight, &reduction, ignore_index);
+    "NegativeLogLikelihoodLoss" 12 (x: Float, target: Index; weight: Float)
+        { reduction: String = "mean".into(), ignore_index: Option<i64> }
+        => likelihood_loss(x, target, weight, &reduction, ignore_index);
+    "SoftmaxCrossEntropyLoss"   12 (x: Float, target: Index; weight: Float)
+        { reduction: String = "mean".into(), ignore_index: Option<i64> }
+        => cross_entropy(x, target, weight, &reduction, ignore_index);
 }
 
 /// Before opset 13: the axes from `axis` on count as one.
