@@ -2,6 +2,7 @@
 mod attention;
 mod control;
 mod conv;
+mod detection;
 mod image;
 mod index;
 mod linalg;
@@ -15,7 +16,9 @@ mod pool;
 mod quant;
 mod random;
 mod reduce;
+mod resize;
 mod rnn;
+mod sampling;
 mod sequence;
 mod shape;
 mod signal;
