@@ -33,7 +33,14 @@ pub fn of_op(func: &Func, v: Value, known: &dyn Fn(Value) -> Option<Known>) -> O
     let node = func.node(v);
     let ty = node.ty.as_tensor().ok()?;
     let len = crate::tensor::count(&ty.static_shape()?).filter(|&n| n <= MAX_ELEMS)?;
-    let all = || node.args.iter().map(|a| known(*a)).collect::<Option<Vec<Known>>>();
+    // Operands of static shape; what nothing is known of is unknown element by element.
+    let all = || {
+        let operand = |a: &Value| {
+            let len = || crate::tensor::count(&func.ty(*a).as_tensor().ok()?.static_shape()?);
+            known(*a).or_else(|| Some(vec![None; len().filter(|&n| n <= MAX_ELEMS)?]))
+        };
+        node.args.iter().map(operand).collect::<Option<Vec<Known>>>()
+    };
     match &node.op {
         Op::Const { value } => of_tensor(value),
         Op::Size { dim } => Some(vec![Some(dim.clone())]),
@@ -49,7 +56,7 @@ pub fn of_op(func: &Func, v: Value, known: &dyn Fn(Value) -> Option<Known>) -> O
             let types = f.types(&dtypes).ok()?;
             Some((0..len).map(|i| element(f.steps(), &types, &args, i)).collect())
         }
-        Op::Reduce { f, .. } => reduce(func, node, *f, &all()?[0]),
+        Op::Reduce { f, axes } => reduce(func, node, *f, axes, &all()?[0]),
         Op::Reshape { .. }
         | Op::Transpose { .. }
         | Op::Broadcast { .. }
@@ -85,25 +92,55 @@ fn rearranged(func: &Func, node: &crate::Node, operands: &[Known], constant: &[u
     }
 }
 
-fn reduce(func: &Func, node: &crate::Node, f: ReduceFn, x: &Known) -> Option<Known> {
+/// Combine the elements that agree in the axes that stay.
+fn reduce(func: &Func, node: &crate::Node, f: ReduceFn, axes: &[i64], x: &Known) -> Option<Known> {
     let shape = func.ty(node.args[0]).as_tensor().ok()?.static_shape()?;
-    // Only whole vectors: what shape arithmetic needs.
-    if shape.len() != 1 || x.is_empty() {
-        return None;
-    }
+    let dtype = node.ty.as_tensor().ok()?.dtype;
     let combine = match f {
         ReduceFn::Sum => |a: &Dim, b: &Dim| a + b,
         ReduceFn::Prod => |a: &Dim, b: &Dim| a * b,
         ReduceFn::Max => |a: &Dim, b: &Dim| a.greater(b),
         ReduceFn::Min => |a: &Dim, b: &Dim| a.lesser(b),
     };
-    if !matches!(node.op, Op::Reduce { ref axes, .. } if axes.len() == 1) {
-        return None;
+    let neutral = match f {
+        ReduceFn::Sum => Some(Dim::ZERO),
+        ReduceFn::Prod => Some(Dim::ONE),
+        ReduceFn::Max | ReduceFn::Min => None,
+    };
+    let stays = |i: &usize| !axes.contains(&(*i as i64));
+    let len: usize = (0..shape.len()).filter(stays).map(|i| shape[i]).product();
+    let mut groups: Vec<Vec<&Option<Dim>>> = vec![vec![]; len];
+    for (at, d) in x.iter().enumerate() {
+        let (mut rest, mut place, mut stride) = (at, 0, 1);
+        for i in (0..shape.len()).rev() {
+            if stays(&i) {
+                place += rest % shape[i] * stride;
+                stride *= shape[i];
+            }
+            rest /= shape[i];
+        }
+        groups[place].push(d);
     }
-    let mut elems = x.iter().cloned();
-    let first = elems.next()??;
-    let total = elems.try_fold(first, |a, b| Some(combine(&a, &b?)))?;
-    Some(vec![Some(total)])
+    let total = |group: Vec<&Option<Dim>>| match &group[..] {
+        [] => neutral.clone(),
+        [first, rest @ ..] => {
+            let sum = rest.iter().try_fold((*first).clone()?, |a, b| Some(combine(&a, b.as_ref()?)))?;
+            exact(sum, dtype)
+        }
+    };
+    Some(groups.into_iter().map(total).collect())
+}
+
+/// A value as its element type holds it. Expressions in sizes count as small enough for 32 bits and more.
+fn exact(d: Dim, dtype: DType) -> Option<Dim> {
+    let float = dtype.is_float();
+    match d.as_const() {
+        None => (dtype.bits() >= 32).then_some(d),
+        Some(c) if dtype == DType::F64 => (c.abs_diff(0) <= 1 << 53).then_some(d),
+        Some(c) if dtype == DType::F32 => (c.abs_diff(0) <= 1 << 24).then_some(d),
+        Some(c) if float => (c.abs_diff(0) <= 2).then_some(d),
+        Some(c) => i64::try_from(dtype.wrap(i128::from(c))).ok().map(Dim::Const),
+    }
 }
 
 /// One element of a map. Conversions between integers and floats count as exact: sizes are far below their limits.
@@ -117,7 +154,7 @@ fn element(steps: &[Step], types: &[DType], args: &[Known], i: usize) -> Option<
                 (x.fract() == 0.0 && x.abs() < 9e15).then_some(Dim::Const(x as i64))
             }
             Step::Lit(l) => i64::try_from(l.as_int()).ok().map(Dim::Const),
-            Step::Call(c) => call(c, &values, types, *dtype),
+            Step::Call(c) => call(c, &values, types, *dtype).and_then(|d| exact(d, *dtype)),
         };
         values.push(value);
     }
@@ -137,7 +174,8 @@ fn call(c: &Call, values: &[Option<Dim>], types: &[DType], dtype: DType) -> Opti
     let a = arg(0)?;
     let b = if c.f.arity() > 1 { arg(1)? } else { Dim::ZERO };
     let of = types[c.args[0] as usize];
-    let sizes = || Dim::ZERO.at_most(&a) == Some(true) && Dim::ONE.at_most(&b) == Some(true);
+    // Division by 0 has no meaning in a model, so that a divisor that may be 0 is one that is not.
+    let sizes = || Dim::ZERO.at_most(&a) == Some(true) && Dim::ZERO.at_most(&b) == Some(true) && b != Dim::ZERO;
     match c.f {
         ScalarFn::Add => Some(&a + &b),
         ScalarFn::Sub => Some(&a - &b),
@@ -146,8 +184,8 @@ fn call(c: &Call, values: &[Option<Dim>], types: &[DType], dtype: DType) -> Opti
         ScalarFn::Abs if Dim::ZERO.at_most(&a) == Some(true) => Some(a),
         ScalarFn::Min => Some(a.lesser(&b)),
         ScalarFn::Max => Some(a.greater(&b)),
-        ScalarFn::Div if of.is_float() => a.exact_div(&b).filter(|_| b.as_const().is_some()),
-        ScalarFn::Div if sizes() => Some(a.floor_div(&b)),
+        ScalarFn::Div if of.is_float() => a.exact_div(&b),
+        ScalarFn::Div => a.exact_div(&b).or_else(|| sizes().then(|| a.floor_div(&b))),
         ScalarFn::Mod | ScalarFn::Rem if !of.is_float() && sizes() => Some(a.modulo(&b)),
         ScalarFn::Floor | ScalarFn::Ceil | ScalarFn::Trunc | ScalarFn::Round => Some(a),
         ScalarFn::Eq => truth(a.equals(&b)),
@@ -157,10 +195,8 @@ fn call(c: &Call, values: &[Option<Dim>], types: &[DType], dtype: DType) -> Opti
         ScalarFn::And if of == DType::Bool => Some(&a * &b),
         ScalarFn::Or if of == DType::Bool => Some(a.greater(&b)),
         ScalarFn::Cast | ScalarFn::CastSat if dtype == DType::Bool => truth(a.equals(&Dim::ZERO).map(|z| !z)),
-        ScalarFn::Cast | ScalarFn::CastSat => match a.as_const() {
-            Some(c) if !dtype.is_float() => i64::try_from(dtype.wrap(i128::from(c))).ok().map(Dim::Const),
-            _ => matches!(dtype, DType::I64 | DType::I32 | DType::F32 | DType::F64).then_some(a),
-        },
+        ScalarFn::Cast => Some(a),
+        ScalarFn::CastSat if a.as_const().is_none() => Some(a),
         _ => None,
     }
 }

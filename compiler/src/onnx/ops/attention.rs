@@ -197,7 +197,9 @@ fn by_heads<'g>(x: X<'g>, heads: Option<i64>) -> Result<X<'g>> {
     match (x.rank(), heads) {
         (3, Some(n)) => split_heads(x, n)?.transpose(&[0, 2, 1, 3]),
         (3, None) => refuse!("inputs of rank 3 need the number of heads"),
-        (4, Some(n)) if x.dim(1)?.equals(&Dim::Const(n)) == Some(false) => refuse!("{} does not have {n} heads", x.ty()),
+        (4, Some(n)) if x.dim(1)?.equals(&Dim::Const(n)) == Some(false) => {
+            refuse!("{} does not have {n} heads", x.ty())
+        }
         (4, _) => Ok(x),
         _ => refuse!("query, key and value have rank 3 or 4, not {}", x.ty()),
     }

@@ -1,11 +1,14 @@
 //! What every ONNX operator means, one table row each, by theme.
+mod activation;
 mod attention;
+mod cast;
 mod control;
 mod conv;
 mod detection;
 mod image;
 mod index;
 mod linalg;
+mod logic;
 mod math;
 mod microsoft;
 mod microsoft_quant;
@@ -22,6 +25,9 @@ mod sampling;
 mod sequence;
 mod shape;
 mod signal;
+mod slice;
+mod softmax;
+mod sort;
 mod text;
 mod training;
 
@@ -30,11 +36,15 @@ use super::import::OnnxOp;
 /// The tables, in the order of the reference page.
 const TABLES: &[&[OnnxOp]] = &[
     math::MATH,
+    activation::ACTIVATION,
+    logic::LOGIC,
+    cast::CAST,
     linalg::LINALG,
     conv::CONV,
     pool::POOL,
     norm::NORM,
     reduce::REDUCE,
+    softmax::SOFTMAX,
     shape::SHAPE,
     index::INDEX,
     image::IMAGE,

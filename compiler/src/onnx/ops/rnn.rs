@@ -133,7 +133,10 @@ pub(super) enum Weights<'g> {
     Plain(X<'g>),
     /// `w` in i32 with its zero point taken away, `scale` of shape `[directions, 1 or out]`. The other factor is
     /// quantised to 8 bits on the fly, with one range per direction.
-    Quantised { w: X<'g>, scale: X<'g> },
+    Quantised {
+        w: X<'g>,
+        scale: X<'g>,
+    },
 }
 
 impl<'g> Weights<'g> {
@@ -174,9 +177,8 @@ pub(super) fn quantised<'g>(x: X<'g>) -> Result<(X<'g>, X<'g>, X<'g>)> {
     let (low, high) = (x.min(&axes, true)?.map(|x| x.min(0.0))?, x.max(&axes, true)?.map(|x| x.max(0.0))?);
     let step = g.map([low, high], |[l, h]| h.eq(l).select(h.lit(1.0), (h - l) / 255.0))?;
     let zero = g.map([low, step], |[l, s]| (0.0 - l / s).clamp(0.0, 255.0).round().cast(DType::U8))?;
-    let q = g.map([x, step, zero], |[x, s, z]| {
-        ((x / s).round() + z.cast(x.dtype())).clamp(0.0, 255.0).cast(DType::U8)
-    })?;
+    let q =
+        g.map([x, step, zero], |[x, s, z]| ((x / s).round() + z.cast(x.dtype())).clamp(0.0, 255.0).cast(DType::U8))?;
     Ok((q, zero, step))
 }
 
@@ -360,9 +362,10 @@ impl Step {
         };
         let Some(n) = lens else { return Ok(LoopOut { cond: b.cond, rows: vec![next[0]], states: next }) };
         let row = g.map([next[0], b.round, n], |[y, t, n]| t.lt(n).select(y, 0.0))?;
-        let states = next.iter().zip(&b.states).map(|(new, old)| {
-            g.map([*new, *old, b.round, n], |[new, old, t, n]| t.lt(n).select(new, old))
-        });
+        let states = next
+            .iter()
+            .zip(&b.states)
+            .map(|(new, old)| g.map([*new, *old, b.round, n], |[new, old, t, n]| t.lt(n).select(new, old)));
         Ok(LoopOut { cond: b.cond, states: states.collect::<Result<_>>()?, rows: vec![row] })
     }
 
