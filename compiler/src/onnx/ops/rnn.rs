@@ -9,60 +9,67 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) RNN in "", |g, cx|
-    "RNN" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, output_sequence: bool = false,
-    } => rnn([X, W, R], [B, sequence_lens, initial_h],
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "RNN" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
-    } => rnn([X, W, R], [B, sequence_lens, initial_h],
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "RNN" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, layout: bool = false,
-    } => rnn([X, W, R], [B, sequence_lens, initial_h],
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
-    "GRU" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, output_sequence: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], false,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "GRU" 3 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, linear_before_reset: bool = false,
-        output_sequence: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "GRU" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, linear_before_reset: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "GRU" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, layout: bool = false,
-        linear_before_reset: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
-    "LSTM" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float, P: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-        output_sequence: bool = false,
-    } => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "LSTM" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float, P: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-    } => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "LSTM" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float, P: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-        layout: bool = false,
-    } => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
+    "RNN" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          output_sequence: bool = false }
+        => rnn([X, W, R], [B, sequence_lens, initial_h],
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "RNN" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64> }
+        => rnn([X, W, R], [B, sequence_lens, initial_h],
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "RNN" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, layout: bool = false }
+        => rnn([X, W, R], [B, sequence_lens, initial_h],
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
+    "GRU" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          output_sequence: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], false,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "GRU" 3 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          linear_before_reset: bool = false, output_sequence: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "GRU" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          linear_before_reset: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "GRU" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          layout: bool = false, linear_before_reset: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
+    "LSTM" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
+             P: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false, output_sequence: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "LSTM" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
+             P: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "LSTM" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
+              P: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false, layout: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
 }
 
 fn rnn<'g>([x, w, r]: [X<'g>; 3], [b, lens, h]: [Option<X<'g>>; 3], how: How) -> Result<Vec<X<'g>>> {
