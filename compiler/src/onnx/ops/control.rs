@@ -28,12 +28,9 @@ onnx_ops! { pub(super) CONTROL in "", |g, cx|
 fn if_<'g>(cx: &Ctx<'_, 'g>, cond: X<'g>) -> Result<Vec<X<'g>>, Fail> {
     let (then, or) = (cx.subgraph("then_branch")?, cx.subgraph("else_branch")?);
     let (names, captures) = cx.captures(&[then, or])?;
-    cx.graph().if_(
-        cond,
-        &captures,
-        &|g, xs| cx.run("then_branch", then, g, &[], &names, xs),
-        &|g, xs| cx.run("else_branch", or, g, &[], &names, xs),
-    )
+    cx.graph().if_(cond, &captures, &|g, xs| cx.run("then_branch", then, g, &[], &names, xs), &|g, xs| {
+        cx.run("else_branch", or, g, &[], &names, xs)
+    })
 }
 
 /// `body(round, cond, states..) -> (cond, states.., rows..)`. Without the input `cond` only the trip count ends the

@@ -267,7 +267,9 @@ fn lookup<'g>(x: X<'g>, keys: Tensor, values: Tensor, default: Tensor) -> Result
         return Err(format!("the keys are {}, the input is {}", keys.dtype(), x.ty()).into());
     }
     if keys.len() != values.len() || keys.is_empty() || default.len() != 1 || default.dtype() != values.dtype() {
-        return Err(format!("{} keys, {} values and {} defaults do not fit", keys.len(), values.len(), default.len()).into());
+        return Err(
+            format!("{} keys, {} values and {} defaults do not fit", keys.len(), values.len(), default.len()).into()
+        );
     }
     let count = keys.len();
     let at = position_of(x, g.constant(keys.reshaped(vec![count])?)?)?;
@@ -284,7 +286,13 @@ fn string_list(v: Vec<String>) -> Result<Tensor, Fail> {
 }
 
 /// Integers to strings or strings to integers, whichever the input asks for.
-fn category_mapper<'g>(x: X<'g>, ints: Vec<i64>, strings: Vec<String>, int: i64, string: String) -> Result<X<'g>, Fail> {
+fn category_mapper<'g>(
+    x: X<'g>,
+    ints: Vec<i64>,
+    strings: Vec<String>,
+    int: i64,
+    string: String,
+) -> Result<X<'g>, Fail> {
     match x.dtype() {
         DType::Str => lookup(x, string_list(strings)?, int_list(ints), int_list(vec![int])),
         DType::I64 => lookup(x, int_list(ints), string_list(strings)?, string_list(vec![string])?),
@@ -295,9 +303,7 @@ fn category_mapper<'g>(x: X<'g>, ints: Vec<i64>, strings: Vec<String>, int: i64,
 /// The one list that is given.
 fn only_list(floats: Vec<f64>, ints: Vec<i64>, strings: Vec<String>, tensor: Option<Tensor>) -> Result<Tensor, Fail> {
     match (floats.is_empty(), ints.is_empty(), strings.is_empty(), tensor) {
-        (false, true, true, None) => {
-            Ok(Tensor::from_elems(DType::F32, vec![floats.len()], &Elems::Float(floats)))
-        }
+        (false, true, true, None) => Ok(Tensor::from_elems(DType::F32, vec![floats.len()], &Elems::Float(floats))),
         (true, false, true, None) => Ok(int_list(ints)),
         (true, true, false, None) => string_list(strings),
         (true, true, true, Some(t)) => Ok(t),
@@ -353,9 +359,7 @@ fn linear<'g>(x: X<'g>, coefficients: &[f64], intercepts: &[f64], targets: i64) 
     let y = x.contract(w, &[], &[(1, 1)])?;
     match intercepts.len() {
         0 => Ok(y),
-        n if n == rows || n == 1 => {
-            Ok(g.map([y, floats(g, DType::F32, &[n], intercepts.to_vec())?], |[y, b]| y + b)?)
-        }
+        n if n == rows || n == 1 => Ok(g.map([y, floats(g, DType::F32, &[n], intercepts.to_vec())?], |[y, b]| y + b)?),
         n => Err(format!("{n} intercepts are given for {rows} targets").into()),
     }
 }

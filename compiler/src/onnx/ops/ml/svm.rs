@@ -204,7 +204,8 @@ fn coupling_round<'b>(p: X<'b>, q: X<'b>, classes: usize) -> Result<(X<'b>, X<'b
     let active = error.map(|e| e.ge(0.005 / classes as f64))?;
     for t in 0..classes {
         let row = q.at(1, &Dim::from(t))?;
-        let (qt, qpt) = (row.slice_axis(1, &Dim::from(t), &Dim::ONE, 1)?, qp.slice_axis(1, &Dim::from(t), &Dim::ONE, 1)?);
+        let (qt, qpt) =
+            (row.slice_axis(1, &Dim::from(t), &Dim::ONE, 1)?, qp.slice_axis(1, &Dim::from(t), &Dim::ONE, 1)?);
         let diff = g.map([qpt, pqp, qt], |[qp, pqp, q]| (pqp - qp) / q)?;
         let here = g.range(DType::I64, &Dim::from(classes))?;
         p = g.map([p, diff, here], |[p, d, i]| i.eq(t as f64).select(p + d, p) / (d + 1.0))?;

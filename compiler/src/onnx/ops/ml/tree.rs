@@ -334,11 +334,7 @@ impl Combine {
 
 impl Votes {
     /// Leaf, target and weight of each vote.
-    fn resolve(
-        &self,
-        place: &BTreeMap<(i64, i64), usize>,
-        targets: usize,
-    ) -> Result<Vec<(usize, usize, f64)>, Fail> {
+    fn resolve(&self, place: &BTreeMap<(i64, i64), usize>, targets: usize) -> Result<Vec<(usize, usize, f64)>, Fail> {
         let count = self.weights.len();
         if [self.trees.len(), self.nodes.len(), self.targets.len()] != [count; 3] {
             return Err("the lists that describe the votes of leaves must have the same length".into());
