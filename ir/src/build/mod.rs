@@ -317,6 +317,16 @@ impl<'g> X<'g> {
         }
     }
 
+    /// The scalar that every element of this tensor is, if that is a constant.
+    pub fn as_fill(self) -> Option<Tensor> {
+        let node = self.g.node(self.v);
+        let filled = match &node.op {
+            Op::Broadcast { .. } => X { v: node.args[0], ..self },
+            _ => self,
+        };
+        filled.as_const().filter(|t| t.len() == 1)?.reshaped(vec![]).ok()
+    }
+
     /// The integers this constant holds.
     pub fn as_ints(self) -> Option<Vec<i64>> {
         self.as_const()?.to_i64s()
