@@ -188,16 +188,14 @@ impl Dim {
             return &whole + &rest.floor_div(b);
         }
         // floor(floor(x / a) / b) = floor(x / (a*b)) for positive constants
-        if let (Some(Atom::FloorDiv(x, Dim::Const(a))), Dim::Const(c)) = (self.as_atom(), b) {
-            if let Some(product) = a.checked_mul(*c).filter(|_| *a > 0 && *c > 0) {
-                return x.floor_div(&Dim::Const(product));
-            }
+        if let (Some(Atom::FloorDiv(x, Dim::Const(a))), Dim::Const(c)) = (self.as_atom(), b)
+            && let Some(product) = a.checked_mul(*c).filter(|_| *a > 0 && *c > 0)
+        {
+            return x.floor_div(&Dim::Const(product));
         }
         let range = self.range(&Range::of_sym);
-        if let Dim::Const(c) = b {
-            if *c > 0 && range.low >= 0 && range.high < *c {
-                return Dim::ZERO;
-            }
+        if b.as_const().is_some_and(|c| c > 0 && range.low >= 0 && range.high < c) {
+            return Dim::ZERO;
         }
         Dim::from_atom(Atom::FloorDiv(self.clone(), b.clone()))
     }
@@ -576,10 +574,10 @@ fn floor_div(a: i64, b: i64) -> i64 {
 impl ops::Add for &Dim {
     type Output = Dim;
     fn add(self, o: &Dim) -> Dim {
-        if let (Dim::Const(a), Dim::Const(b)) = (self, o) {
-            if let Some(c) = a.checked_add(*b) {
-                return Dim::Const(c);
-            }
+        if let (Dim::Const(a), Dim::Const(b)) = (self, o)
+            && let Some(c) = a.checked_add(*b)
+        {
+            return Dim::Const(c);
         }
         if self.is_too_large() || o.is_too_large() {
             return Dim::too_large();

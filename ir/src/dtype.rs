@@ -209,8 +209,8 @@ impl Mini {
         match self.special {
             Special::Ieee => sign | (((1 << self.exp) - 1) << self.man) | (1 << (self.man - 1)),
             Special::NanOnly => sign | (self.sign_bit() - 1),
-            Special::NegZeroNan => self.sign_bit(),
-            Special::None => self.sign_bit() - 1,
+            // Where there is no NaN, it becomes negative zero.
+            Special::NegZeroNan | Special::None => self.sign_bit(),
         }
     }
 

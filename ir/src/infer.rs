@@ -18,12 +18,12 @@ pub(crate) fn constant(value: &Tensor) -> Result<Type> {
     Ok(Type::tensor(value.dtype(), dims.map_err(|_| "a dimension of the constant is beyond i64")?))
 }
 
-pub(crate) fn iota(dtype: &DType, shape: &Vec<Dim>, axis: &i64) -> Result<Type> {
+pub(crate) fn iota(dtype: &DType, shape: &[Dim], axis: &i64) -> Result<Type> {
     if !dtype.is_int() && !dtype.is_float() {
         refuse!("iota of {dtype}");
     }
     in_axes(*axis, shape.len())?;
-    checked(Type::tensor(*dtype, shape.clone()))
+    checked(Type::tensor(*dtype, shape))
 }
 
 pub(crate) fn size(dim: &Dim) -> Result<Type> {
@@ -51,18 +51,18 @@ pub(crate) fn map(xs: &[&Type], f: &Scalar) -> Result<Type> {
     Ok(Type::tensor(*types.last().ok_or("empty expression")?, first.shape.clone()))
 }
 
-pub(crate) fn reshape(x: &Type, shape: &Vec<Dim>) -> Result<Type> {
+pub(crate) fn reshape(x: &Type, shape: &[Dim]) -> Result<Type> {
     let x = x.as_tensor()?;
     let (from, to) = (Dim::product(&x.shape), Dim::product(shape));
     if from.equals(&to) == Some(false) {
         refuse!("cannot reshape {x} ({from} elements) to [{}] ({to} elements)", join(shape, ", "));
     }
-    checked(Type::tensor(x.dtype, shape.clone()))
+    checked(Type::tensor(x.dtype, shape))
 }
 
-pub(crate) fn transpose(x: &Type, perm: &Vec<i64>) -> Result<Type> {
+pub(crate) fn transpose(x: &Type, perm: &[i64]) -> Result<Type> {
     let x = x.as_tensor()?;
-    let mut sorted = perm.clone();
+    let mut sorted = perm.to_vec();
     sorted.sort_unstable();
     if sorted.iter().copied().ne(0..x.rank() as i64) {
         refuse!("perm {perm:?} is not a permutation of the {} axes of {x}", x.rank());
@@ -70,7 +70,7 @@ pub(crate) fn transpose(x: &Type, perm: &Vec<i64>) -> Result<Type> {
     Ok(Type::tensor(x.dtype, perm.iter().map(|&p| x.shape[p as usize].clone()).collect::<Vec<_>>()))
 }
 
-pub(crate) fn broadcast(x: &Type, shape: &Vec<Dim>, axes: &Vec<i64>) -> Result<Type> {
+pub(crate) fn broadcast(x: &Type, shape: &[Dim], axes: &[i64]) -> Result<Type> {
     let x = x.as_tensor()?;
     if axes.len() != x.rank() || !axes.is_sorted_by(|a, b| a < b) {
         refuse!("broadcast axes {axes:?} must be one increasing number per axis of {x}");
@@ -81,10 +81,10 @@ pub(crate) fn broadcast(x: &Type, shape: &Vec<Dim>, axes: &Vec<i64>) -> Result<T
             refuse!("cannot broadcast {x} to [{}]", join(shape, ", "));
         }
     }
-    checked(Type::tensor(x.dtype, shape.clone()))
+    checked(Type::tensor(x.dtype, shape))
 }
 
-pub(crate) fn slice(x: &Type, starts: &Vec<Dim>, sizes: &Vec<Dim>, steps: &Vec<i64>) -> Result<Type> {
+pub(crate) fn slice(x: &Type, starts: &[Dim], sizes: &[Dim], steps: &[i64]) -> Result<Type> {
     let x = x.as_tensor()?;
     if [starts.len(), sizes.len(), steps.len()] != [x.rank(); 3] {
         refuse!("slice of {x} needs {} starts, sizes and steps", x.rank());
@@ -103,10 +103,10 @@ pub(crate) fn slice(x: &Type, starts: &Vec<Dim>, sizes: &Vec<Dim>, steps: &Vec<i
             }
         }
     }
-    checked(Type::tensor(x.dtype, sizes.clone()))
+    checked(Type::tensor(x.dtype, sizes))
 }
 
-pub(crate) fn pad(x: &Type, value: &Type, low: &Vec<Dim>, high: &Vec<Dim>) -> Result<Type> {
+pub(crate) fn pad(x: &Type, value: &Type, low: &[Dim], high: &[Dim]) -> Result<Type> {
     let x = x.as_tensor()?;
     if *value != Type::scalar(x.dtype) {
         refuse!("pad value for {x} must be a scalar {}, got {value}", x.dtype);
@@ -173,7 +173,7 @@ pub(crate) fn scatter(x: &Type, indices: &Type, updates: &Type, f: &ScatterFn) -
     Ok(Type::Tensor(x.clone()))
 }
 
-pub(crate) fn reduce(x: &Type, f: &ReduceFn, axes: &Vec<i64>) -> Result<Type> {
+pub(crate) fn reduce(x: &Type, f: &ReduceFn, axes: &[i64]) -> Result<Type> {
     let x = x.as_tensor()?;
     reducible(x.dtype, *f)?;
     let drop = distinct_axes(axes, x.rank())?;
@@ -214,17 +214,17 @@ pub(crate) fn compress(mask: &Type, count: &Sym) -> Result<Type> {
 pub(crate) fn contract(
     a: &Type,
     b: &Type,
-    a_batch: &Vec<i64>,
-    b_batch: &Vec<i64>,
-    a_sum: &Vec<i64>,
-    b_sum: &Vec<i64>,
+    a_batch: &[i64],
+    b_batch: &[i64],
+    a_sum: &[i64],
+    b_sum: &[i64],
 ) -> Result<Type> {
     let (a, b) = (a.as_tensor()?, b.as_tensor()?);
     if a.dtype != b.dtype || !(a.dtype.is_float() || a.dtype.is_int()) {
         refuse!("cannot contract {a} with {b}");
     }
-    let a_used = distinct_axes(&[&a_batch[..], a_sum].concat(), a.rank())?;
-    let b_used = distinct_axes(&[&b_batch[..], b_sum].concat(), b.rank())?;
+    let a_used = distinct_axes(&[a_batch, a_sum].concat(), a.rank())?;
+    let b_used = distinct_axes(&[b_batch, b_sum].concat(), b.rank())?;
     if a_batch.len() != b_batch.len() || a_sum.len() != b_sum.len() {
         refuse!("contract pairs axes one to one");
     }
@@ -241,11 +241,11 @@ pub(crate) fn contract(
 pub(crate) fn conv(
     x: &Type,
     w: &Type,
-    strides: &Vec<i64>,
-    dilations: &Vec<i64>,
-    spread: &Vec<i64>,
-    low: &Vec<Dim>,
-    high: &Vec<Dim>,
+    strides: &[i64],
+    dilations: &[i64],
+    spread: &[i64],
+    low: &[Dim],
+    high: &[Dim],
     groups: &i64,
 ) -> Result<Type> {
     let (x, w) = (x.as_tensor()?, w.as_tensor()?);
@@ -280,11 +280,11 @@ pub(crate) fn conv(
 pub(crate) fn window(
     x: &Type,
     f: &ReduceFn,
-    size: &Vec<i64>,
-    strides: &Vec<i64>,
-    dilations: &Vec<i64>,
-    low: &Vec<Dim>,
-    high: &Vec<Dim>,
+    size: &[i64],
+    strides: &[i64],
+    dilations: &[i64],
+    low: &[Dim],
+    high: &[Dim],
 ) -> Result<Type> {
     let x = x.as_tensor()?;
     reducible(x.dtype, *f)?;

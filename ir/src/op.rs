@@ -52,14 +52,14 @@ macro_rules! ops {
             }
 
             /// Read the attributes of the op called `name`; `None` if there is no such op.
-            pub(crate) fn parse(name: &str, p: &mut crate::parse::Parser<'_>) -> Option<Result<Op>> {
+            pub(crate) fn parse(name: &str, p: &mut crate::parse::Parser<'_>) -> Result<Option<Op>> {
                 match name {
-                    $( $name => Some((|| {
+                    $( $name => {
                         let mut _first = true;
                         $( let $attr: $ty = p.attr(stringify!($attr), &mut _first)?; )*
-                        Ok(Op::$var { $($attr),* })
-                    })()), )*
-                    _ => None,
+                        Ok(Some(Op::$var { $($attr),* }))
+                    } )*
+                    _ => Ok(None),
                 }
             }
 

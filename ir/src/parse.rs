@@ -379,7 +379,7 @@ impl<'t> Parser<'t> {
         let shape = self.list('[', ']', |p| p.number::<usize>("a size"))?;
         let made = if self.take("#") {
             let hex = self.take_while(|c| c.is_ascii_hexdigit()).as_bytes();
-            if hex.len() % 2 != 0 {
+            if !hex.len().is_multiple_of(2) {
                 return Err(self.error("odd number of digits"));
             }
             let digit = |d: u8| (d as char).to_digit(16).expect("a hexadecimal digit") as u8;
@@ -530,7 +530,7 @@ impl<'t> Parser<'t> {
         if !info.attrs.is_empty() {
             self.expect("{")?;
         }
-        let op = Op::parse(name, self).expect("the op exists")?;
+        let op = Op::parse(name, self)?.expect("the op exists");
         if !info.attrs.is_empty() {
             self.expect("}")?;
         }

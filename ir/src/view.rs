@@ -44,8 +44,8 @@ pub fn graph(func: &Func) -> DiGraph<Value, Edge> {
     g
 }
 
-/// The function in Graphviz's language. Nested functions are boxes next to the node that runs them; an operand that is
-/// a small constant stands in the label of its user.
+/// The function in Graphviz's language: parameters and results are ellipses, constants are small and grey, nested
+/// functions are boxes that point to the node that runs them, dotted lines are symbols that a node computes.
 pub fn dot(func: &Func) -> String {
     let mut out = String::from(
         "digraph {\n  rankdir=TB; ranksep=0.35; nodesep=0.25; fontname=\"Helvetica\";\n  \
@@ -80,14 +80,9 @@ fn write_nodes(func: &Func, prefix: &str, depth: usize, out: &mut String) {
             let _ = writeln!(out, "{margin}  color=\"#c79a4b\"; fontcolor=\"#8a6a30\";");
             write_nodes(body, &inner, depth + 1, out);
             let _ = writeln!(out, "{margin}}}");
-            if let Some(r) = body.results().last() {
-                let _ = writeln!(
-                    out,
-                    "{margin}\"{inner}{}\" -> {} [style=dashed, arrowhead=empty, color=\"#c79a4b\"];",
-                    if body.nodes().is_empty() { "0".into() } else { format!("out{}", body.results().len() - 1) },
-                    id(v),
-                );
-                debug_assert!((r.0 as usize) < body.nodes().len());
+            if let Some(last) = body.results().len().checked_sub(1) {
+                let look = "style=dashed, arrowhead=empty, color=\"#c79a4b\"";
+                let _ = writeln!(out, "{margin}\"{inner}out{last}\" -> {} [{look}];", id(v));
             }
         }
     }

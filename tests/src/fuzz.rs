@@ -7,7 +7,13 @@ use crate::{
     generate::{Config, func},
     rng::Rng,
 };
+use bytes::Bytes;
+use numrsc::onnx::{
+    load_bytes,
+    proto::{GraphProto, ModelProto},
+};
 use numrsc_ir::{op::OPS, parse, scalar::ScalarFn, verify, view};
+use prost::Message;
 use std::{
     collections::HashSet,
     io::{Seek, Write},
@@ -34,15 +40,12 @@ pub struct Target {
     pub factor: usize,
 }
 
-pub const TARGETS: &[Target] = &[Target {
-    name: "text",
-    seeds: text_seeds,
-    dictionary: text_words,
-    run: read_text,
-    lengths: false,
-    base: 1 << 20,
-    factor: 2000,
-}];
+#[rustfmt::skip]
+pub const TARGETS: &[Target] = &[
+    Target { name: "text", seeds: text_seeds, dictionary: text_words, run: read_text,  lengths: false, base: 1 << 20, factor: 2000 },
+    Target { name: "onnx", seeds: onnx_seeds, dictionary: onnx_words, run: read_model, lengths: true,  base: 1 << 20, factor: 1000 },
+    Target { name: "json", seeds: json_seeds, dictionary: json_words, run: read_model, lengths: false, base: 1 << 20, factor: 1000 },
+];
 
 /// When to stop, and where to keep findings.
 #[derive(Clone, Debug)]
@@ -72,6 +75,7 @@ pub struct Report {
 
 const MAX_INPUT: usize = 1 << 16;
 const MAX_FINDINGS: usize = 10;
+const MAX_CORPUS: usize = 4000;
 
 /// Fuzz a target from a seed. The same seed makes the same inputs.
 pub fn run(target: &'static Target, seed: u64, limits: &Limits) -> Report {
@@ -130,7 +134,12 @@ fn work(
             }
             Ok(outcome) => {
                 if outcomes.insert(skeleton(&outcome)) {
-                    corpus.push(input);
+                    if corpus.len() < MAX_CORPUS {
+                        corpus.push(input);
+                    } else {
+                        let at = rng.below(MAX_CORPUS);
+                        corpus[at] = input;
+                    }
                 }
             }
         }
@@ -168,7 +177,7 @@ fn skeleton(outcome: &str) -> String {
         !quoted && brackets == 0 && (c.is_ascii_lowercase() || *c == ' ')
     };
     let text: String = outcome.lines().take(3).flat_map(str::chars).filter(keep).collect();
-    text.split_whitespace().filter(|w| w.len() > 1).take(12).collect::<Vec<_>>().join(" ")
+    text.split_whitespace().filter(|w| (2..12).contains(&w.len())).take(12).collect::<Vec<_>>().join(" ")
 }
 
 fn mutate(rng: &mut Rng, corpus: &[Vec<u8>], dictionary: &[Vec<u8>], lengths: bool) -> Vec<u8> {
@@ -331,4 +340,107 @@ fn read_text(input: &[u8]) -> String {
         }
         Err(e) => e.to_string(),
     }
+}
+
+/// Files of `tests/data` with this ending, small ones only.
+fn data(folder: &str, ending: &str) -> Vec<Vec<u8>> {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(folder)];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the folder is there").flatten() {
+            let path = entry.path();
+            let small = entry.metadata().is_ok_and(|m| m.len() < MAX_INPUT as u64 / 4);
+            if path.is_dir() {
+                folders.push(path);
+            } else if small && path.to_string_lossy().ends_with(ending) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found.iter().map(|p| std::fs::read(p).expect("the file is there")).collect()
+}
+
+fn json_seeds() -> Vec<Vec<u8>> {
+    data("numrs", ".onnx.json")
+}
+
+fn json_words() -> Vec<Vec<u8>> {
+    let words = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        "null",
+        "true",
+        "-1",
+        "1e999",
+        "\"\"",
+        "\"\\u0000\"",
+        "\"nodes\"",
+        "\"inputs\"",
+        "\"outputs\"",
+        "\"initializers\"",
+        "\"name\"",
+        "\"op_type\"",
+        "\"attributes\"",
+        "\"dims\"",
+        "\"data_type\"",
+        "\"shape\"",
+        "9223372036854775807",
+        "18446744073709551616",
+        "[[[[[[[[[[[[[[[[",
+        "{\"a\":{\"a\":{\"a\":",
+    ];
+    words.iter().map(|w| w.as_bytes().to_vec()).collect()
+}
+
+/// Models without weights, and every one again without the parts that only take room.
+fn onnx_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = data("graphs", ".onnx");
+    for i in 0..seeds.len() {
+        let Ok(mut model) = ModelProto::decode(&seeds[i][..]) else { continue };
+        let graph: &mut GraphProto = model.graph.get_or_insert_default();
+        graph.value_info.clear();
+        graph.node.truncate(12);
+        seeds.push(model.encode_to_vec());
+    }
+    seeds
+}
+
+fn onnx_words() -> Vec<Vec<u8>> {
+    let words: [&[u8]; 16] = [
+        &[0x08],
+        &[0x0a, 0x00],
+        &[0x12, 0x02],
+        &[0x3a, 0x04],
+        &[0x42, 0x00],
+        &[0x4a, 0x08],
+        &[0x2a],
+        &[0x32],
+        &[0x70, 0x01],
+        b"If",
+        b"Loop",
+        b"then_branch",
+        b"location",
+        b"../x",
+        &[0xff; 9],
+        &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01],
+    ];
+    words.iter().map(|w| w.to_vec()).collect()
+}
+
+/// Load a model and read all its tensors.
+fn read_model(input: &[u8]) -> String {
+    let model = match load_bytes(Bytes::copy_from_slice(input), None) {
+        Ok(model) => model,
+        Err(e) => return e.to_string(),
+    };
+    let graph = model.graph();
+    let dense = graph.initializer.iter().map(|t| model.tensor(t));
+    let sparse = graph.sparse_initializer.iter().map(|t| model.sparse_tensor(t));
+    let refused: Vec<String> = dense.chain(sparse).filter_map(Result::err).collect();
+    format!("{} warnings; {}", model.warnings().len(), refused.first().map_or("sound", |r| r))
 }

@@ -419,16 +419,16 @@ impl Generator {
     }
 
     /// Indices into an axis of size `d`, in range whatever the values are.
-    fn indices(&mut self, shape: Vec<Dim>, d: &Dim) -> Option<Value> {
+    fn indices(&mut self, shape: &[Dim], d: &Dim) -> Option<Value> {
         let raw = match self.find(|t| t.dtype == DType::I64 && t.shape == shape) {
             Some(v) => v,
             None if shape.is_empty() => self.int(3),
             None => {
-                self.push(Op::Iota { dtype: DType::I64, shape: shape.clone(), axis: shape.len() as i64 - 1 }, &[])?
+                self.push(Op::Iota { dtype: DType::I64, shape: shape.to_vec(), axis: shape.len() as i64 - 1 }, &[])?
             }
         };
         let size = self.f.push(Op::Size { dim: d.clone() }, &[]).ok()?;
-        let size = self.broadcast_scalar(size, &shape);
+        let size = self.broadcast_scalar(size, shape);
         self.push(Op::Map { f: Scalar::call(ScalarFn::Mod) }, &[raw, size])
     }
 
@@ -441,7 +441,7 @@ impl Generator {
         for _ in 0..self.rng.below(3) {
             index_shape.push(self.size());
         }
-        let indices = self.indices(index_shape, &shape[axis])?;
+        let indices = self.indices(&index_shape, &shape[axis])?;
         self.push(Op::Gather { axis: axis as i64, batch: batch as i64 }, &[x, indices])
     }
 
@@ -449,7 +449,7 @@ impl Generator {
         let x = self.find(|t| t.rank() > 0 && t.shape[0].range(&range_of).low > 0)?;
         let ty = self.ty(x);
         let count = self.size();
-        let indices = self.indices(vec![count], &ty.shape[0])?;
+        let indices = self.indices(&[count], &ty.shape[0])?;
         let rows = self.push(Op::Gather { axis: 0, batch: 0 }, &[x, indices])?;
         let updates = if self.rng.one_in(3) { rows } else { self.of_type(&self.ty(rows)) };
         let all = [ScatterFn::Set, ScatterFn::Max, ScatterFn::Min, ScatterFn::Add, ScatterFn::Mul];
@@ -560,7 +560,7 @@ impl Generator {
 
     /// A function over parameters of the given types, with random nodes in it.
     fn nested(&mut self, params: &[Type]) -> Generator {
-        let mut g = Generator::new(Rng::new(self.rng.next()), self.config, self.depth + 1);
+        let mut g = Generator::new(Rng::new(self.rng.draw()), self.config, self.depth + 1);
         g.syms = self.syms;
         g.sizes = self.sizes.clone();
         for ty in params {

@@ -1,7 +1,7 @@
 //! A bounded run of every fuzz target.
 use numrsc_tests::{
     alloc::Counting,
-    fuzz::{Limits, TARGETS, run},
+    fuzz::{Limits, TARGETS, Target, run},
 };
 use std::time::Duration;
 
@@ -22,5 +22,40 @@ fn a_few_seconds_of_every_target_find_nothing() {
             panic!("{}: {}\n{}", target.name, f.what, String::from_utf8_lossy(&f.input));
         }
         assert!(report.outcomes > 20, "{}: only {} outcomes", target.name, report.outcomes);
+    }
+}
+
+static PANICS: Target =
+    Target { run: |input| input.get(1000).map_or("short", |_| panic!("planted")).into(), ..PLANTED };
+static EATS: Target = Target { run: |input| vec![1u8; input.len() * 5000].len().to_string(), ..PLANTED };
+static HANGS: Target = Target {
+    run: |_| {
+        std::thread::sleep(Duration::from_secs(1));
+        String::new()
+    },
+    ..PLANTED
+};
+const PLANTED: Target = Target {
+    name: "planted",
+    seeds: || vec![vec![b'x'; 900]],
+    dictionary: Vec::new,
+    run: |_| String::new(),
+    lengths: false,
+    base: 1 << 20,
+    factor: 1000,
+};
+
+#[test]
+fn planted_faults_are_found() {
+    for (target, what) in [(&PANICS, "panicked: planted"), (&EATS, "took 4500"), (&HANGS, "took longer than")] {
+        let limits = Limits {
+            iterations: 30_000,
+            time: Duration::from_secs(20),
+            input_time: Duration::from_millis(500),
+            directory: None,
+        };
+        let report = run(target, 1, &limits);
+        let found = report.findings.first().map_or("nothing", |f| &f.what);
+        assert!(found.starts_with(what), "expected `{what}`, found `{found}`");
     }
 }

@@ -1,5 +1,10 @@
 //! Random well-typed functions keep the rules and read back from their text.
-use numrsc_ir::{Op, Type, op::OPS, parse, print, verify};
+use numrsc_ir::{
+    Op, Type,
+    eval::{Data, eval},
+    op::OPS,
+    parse, print, verify,
+};
 use numrsc_tests::generate::{Config, func, inputs};
 use std::collections::BTreeSet;
 
@@ -24,6 +29,20 @@ fn random_functions_are_valid_and_read_back() {
     }
     let missing: Vec<_> = OPS.iter().map(|o| o.name).filter(|n| !used.contains(n)).collect();
     assert!(missing.is_empty(), "never generated: {missing:?}");
+}
+
+#[test]
+fn random_functions_evaluate() {
+    for seed in 0..1500 {
+        let f = func(seed, Config { steps: 4 + seed as usize % 30, ..Config::default() });
+        for inputs_seed in 0..2 {
+            let args: Vec<Data> = inputs(&f, inputs_seed).into_iter().map(Data::Tensor).collect();
+            match eval(&f, &args) {
+                Ok(results) => assert_eq!(results.len(), f.results().len()),
+                Err(e) => panic!("seed {seed}: {e}\n{f}"),
+            }
+        }
+    }
 }
 
 #[test]

@@ -83,10 +83,12 @@ impl<'a, 'g> Ctx<'a, 'g> {
         }
     }
 
-    /// Refuse attributes that the row does not know.
+    /// Refuse attributes that the row does not know. Before opset 6, operators had an attribute that says which inputs
+    /// may be overwritten; it does not change results.
     pub fn all_attributes_read(&self, known: &[&str]) -> Result<(), Fail> {
-        let strange: Vec<&str> =
-            self.node.attribute.iter().map(|a| a.name.as_str()).filter(|a| !known.contains(a)).collect();
+        let legacy = if domain(&self.node.domain).is_empty() && self.opset() < 6 { "consumed_inputs" } else { "" };
+        let names = self.node.attribute.iter().map(|a| a.name.as_str());
+        let strange: Vec<&str> = names.filter(|a| !known.contains(a) && *a != legacy).collect();
         match &strange[..] {
             [] => Ok(()),
             [one] => Err(Fail::Refused(format!("attribute `{one}` is not supported"))),

@@ -1,20 +1,142 @@
-//! Elementwise arithmetic and functions of one element.
+//! Arithmetic and functions of one element.
 use crate::onnx::import::table::onnx_ops;
-use numrsc_ir::{Result, build::X, expr::S};
+use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) MATH in "", |g, cx|
-    "Abs"      1 (x: Num)           {}                     => x.map(|x| x.abs());
-    "Add"      7 (a: Num, b: Num)   {}                     => g.map([a, b], |[a, b]| a + b);
-    "Relu"     1 (x: Num)           {}                     => x.map(|x| x.relu());
-    "LeakyRelu" 1 (x: Float)        { alpha: f64 = 0.01 }  => x.map(|x| x.lt(0.0).select(x * alpha, x));
-    "Sum"      8 (..xs: Float)      {}                     => g.map_all(&xs, |xs| fold(xs, |a, b| a + b));
+    // Of two elements. Before opset 7, only the second operand broadcasts, and only where attributes say so.
+    "Add"        1 (a: Num, b: Num)            { axis: Option<i64>, broadcast: bool = false } => g.map([a, aligned(a, b, axis, broadcast)?], |[a, b]| a + b);
+    "Add"        7 (a: Num, b: Num)            {} => g.map([a, b], |[a, b]| a + b);
+    "Sub"        1 (a: Num, b: Num)            { axis: Option<i64>, broadcast: bool = false } => g.map([a, aligned(a, b, axis, broadcast)?], |[a, b]| a - b);
+    "Sub"        7 (a: Num, b: Num)            {} => g.map([a, b], |[a, b]| a - b);
+    "Mul"        1 (a: Num, b: Num)            { axis: Option<i64>, broadcast: bool = false } => g.map([a, aligned(a, b, axis, broadcast)?], |[a, b]| a * b);
+    "Mul"        7 (a: Num, b: Num)            {} => g.map([a, b], |[a, b]| a * b);
+    "Div"        1 (a: Num, b: Num)            { axis: Option<i64>, broadcast: bool = false } => g.map([a, aligned(a, b, axis, broadcast)?], |[a, b]| a / b);
+    "Div"        7 (a: Num, b: Num)            {} => g.map([a, b], |[a, b]| a / b);
+    "Pow"        1 (x: Num, y: Num)            { axis: Option<i64>, broadcast: bool = false } => pow(x, aligned(x, y, axis, broadcast)?);
+    "Pow"        7 (x: Num, y: Num)            {} => pow(x, y);
+    "Mod"       10 (a: Num, b: Num)            { fmod: bool = false } => g.map([a, b], |[a, b]| if fmod { a.rem(b) } else { a.modulo(b) });
+
+    // Of any number of elements.
+    "Max"        1 (first: Num, ..rest: Num)     {} => join(first, rest, |a, b| a.max(b));
+    "Min"        1 (first: Num, ..rest: Num)     {} => join(first, rest, |a, b| a.min(b));
+    "Sum"        1 (first: Float, ..rest: Float) {} => join(first, rest, |a, b| a + b);
+    "Mean"       1 (first: Float, ..rest: Float) {} => mean(first, rest);
+
+    // Of one element.
+    "Abs"        1 (x: Num)   {} => x.map(|x| x.abs());
+    "Neg"        1 (x: Num)   {} => x.map(|x| -x);
+    "Sign"       9 (x: Num)   {} => x.map(|x| x.sign());
+    "Reciprocal" 1 (x: Float) {} => x.map(|x| 1.0 / x);
+    "Ceil"       1 (x: Float) {} => x.map(|x| x.ceil());
+    "Floor"      1 (x: Float) {} => x.map(|x| x.floor());
+    "Round"     11 (x: Float) {} => x.map(|x| x.round());
+    "Sqrt"       1 (x: Float) {} => x.map(|x| x.sqrt());
+    "Exp"        1 (x: Float) {} => x.map(|x| x.exp());
+    "Log"        1 (x: Float) {} => x.map(|x| x.log());
+    "Erf"        9 (x: Num)   {} => curve(x, |x| x.erf());
+    "Sin"        7 (x: Float) {} => x.map(|x| x.sin());
+    "Cos"        7 (x: Float) {} => x.map(|x| x.cos());
+    "Tan"        7 (x: Float) {} => x.map(|x| x.tan());
+    "Asin"       7 (x: Float) {} => x.map(|x| x.asin());
+    "Acos"       7 (x: Float) {} => x.map(|x| x.acos());
+    "Atan"       7 (x: Float) {} => x.map(|x| x.atan());
+    "Sinh"       9 (x: Float) {} => x.map(|x| x.sinh());
+    "Cosh"       9 (x: Float) {} => x.map(|x| x.cosh());
+    "Tanh"       1 (x: Float) {} => x.map(|x| x.tanh());
+    "Asinh"      9 (x: Float) {} => x.map(|x| x.asinh());
+    "Acosh"      9 (x: Float) {} => x.map(|x| x.acosh());
+    "Atanh"      9 (x: Float) {} => x.map(|x| x.atanh());
+    "Clip"       1 (x: Float) { min: f64 = f64::NEG_INFINITY, max: f64 = f64::INFINITY }         => x.map(|x| x.clamp(min, max));
+    "Clip"       6 (x: Float) { min: f64 = f64::from(f32::MIN), max: f64 = f64::from(f32::MAX) } => x.map(|x| x.clamp(min, max));
+    "Clip"      11 (x: Num; min: Num, max: Num) {} => clip(x, min, max);
 }
 
-fn fold<'e>(xs: &[S<'e>], f: impl Fn(S<'e>, S<'e>) -> S<'e>) -> S<'e> {
-    xs[1..].iter().fold(xs[0], |a, b| f(a, *b))
+/// A scalar in a float type of at least 32 bits: functions of several steps would lose digits in a narrower one.
+pub(super) fn wide(x: S<'_>) -> S<'_> {
+    if x.dtype().is_float() && x.dtype().bits() >= 32 { x } else { x.cast(DType::F32) }
 }
 
-#[allow(dead_code)]
-fn keep<'g>(x: X<'g>) -> Result<X<'g>> {
-    Ok(x)
+/// Apply a function of several steps with one rounding to the type of `x`.
+pub(super) fn curve<'g>(x: X<'g>, f: impl for<'e> FnOnce(S<'e>) -> S<'e>) -> Result<X<'g>> {
+    x.map(|x| f(wide(x)).cast(x.dtype()))
+}
+
+/// A tensor that can only be of one element as a scalar, so that its axes do not add to those of others.
+pub(super) fn single(x: X<'_>) -> Result<X<'_>> {
+    x.reshape(&[])
+}
+
+/// The second operand of the arithmetic of opsets 1 to 6, for NumPy's rule: with `broadcast`, its axes align with
+/// those of `a` from `axis` on, or with the last ones.
+pub(super) fn aligned<'g>(a: X<'g>, b: X<'g>, axis: Option<i64>, broadcast: bool) -> Result<X<'g>> {
+    let (to, shape) = (a.shape(), b.shape());
+    if !broadcast {
+        if to.len() != shape.len() || to.iter().zip(&shape).any(|(m, n)| m.equals(n) == Some(false)) {
+            refuse!("{} and {} differ in shape, and attribute `broadcast` is not set", a.ty(), b.ty());
+        }
+        return Ok(b);
+    }
+    if shape.iter().all(|d| *d == Dim::ONE) {
+        return single(b);
+    }
+    let first = match axis {
+        Some(axis) => a.axis(axis)?,
+        None => to.len().saturating_sub(shape.len()),
+    };
+    if first + shape.len() > to.len() {
+        refuse!("the axes of {} from axis {first} on do not fit {}", b.ty(), a.ty());
+    }
+    b.reshape(&[shape.clone(), vec![Dim::ONE; to.len() - first - shape.len()]].concat())
+}
+
+/// `f(f(x0, x1), x2) …`; narrow floats round once at the end.
+fn join<'g>(first: X<'g>, rest: Vec<X<'g>>, f: impl for<'e> Fn(S<'e>, S<'e>) -> S<'e>) -> Result<X<'g>> {
+    let g = first.graph();
+    g.map_all(&[vec![first], rest].concat(), |xs| {
+        let x = xs[0];
+        let wider = |x: S<'_>| x.dtype().is_float();
+        if !wider(x) {
+            return xs[1..].iter().fold(x, |a, b| f(a, *b));
+        }
+        xs[1..].iter().fold(wide(x), |a, b| f(a, wide(*b))).cast(x.dtype())
+    })
+}
+
+fn mean<'g>(first: X<'g>, rest: Vec<X<'g>>) -> Result<X<'g>> {
+    let g = first.graph();
+    let count = 1.0 + rest.len() as f64;
+    g.map_all(&[vec![first], rest].concat(), |xs| {
+        let sum = xs[1..].iter().fold(wide(xs[0]), |a, b| a + wide(*b));
+        (sum / count).cast(xs[0].dtype())
+    })
+}
+
+/// `x^y` in the type of `x`. The exponent may be of another type: two integers give an exact power, an integer with a
+/// float exponent computes in floats and truncates.
+fn pow<'g>(x: X<'g>, y: X<'g>) -> Result<X<'g>> {
+    let (base, exponent) = (x.dtype(), y.dtype());
+    // A constant that is the same number in the type of the base needs no wider one.
+    let exact = y.as_const().is_some_and(|t| {
+        base.is_float() && exponent.bits() <= 64 && t.to_f64s().iter().all(|&v| base.round(v) == v && v.abs() < 9e15)
+    });
+    let within = match (base.is_float(), exponent.is_float()) {
+        _ if base == exponent || exact => base,
+        (false, false) => DType::I64,
+        (true, _) if exponent.bits() <= 16 && base != DType::F64 => DType::F32,
+        _ => DType::F64,
+    };
+    x.graph().map([x, y], |[x, y]| x.cast(within).pow(y.cast(within)).cast(base))
+}
+
+/// `min(max(x, low), high)`: where the bounds cross, the upper one wins.
+fn clip<'g>(x: X<'g>, low: Option<X<'g>>, high: Option<X<'g>>) -> Result<X<'g>> {
+    let g = x.graph();
+    let x = match low {
+        Some(low) => g.map([x, single(low)?], |[x, low]| x.max(low))?,
+        None => x,
+    };
+    match high {
+        Some(high) => g.map([x, single(high)?], |[x, high]| x.min(high)),
+        None => Ok(x),
+    }
 }

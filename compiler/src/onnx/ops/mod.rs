@@ -1,12 +1,17 @@
 //! What every ONNX operator means, one table row each, by theme.
+mod activation;
 mod attention;
+mod cast;
 mod control;
 mod conv;
+mod detection;
 mod image;
 mod index;
 mod linalg;
+mod logic;
 mod math;
 mod microsoft;
+mod microsoft_quant;
 mod ml;
 mod norm;
 pub mod page;
@@ -14,11 +19,14 @@ mod pool;
 mod quant;
 mod random;
 mod reduce;
+mod resize;
 mod rnn;
+mod sampling;
 mod sequence;
 mod shape;
 mod signal;
 mod slice;
+mod softmax;
 mod sort;
 mod text;
 mod training;
@@ -28,16 +36,21 @@ use super::import::OnnxOp;
 /// The tables, in the order of the reference page.
 const TABLES: &[&[OnnxOp]] = &[
     math::MATH,
+    activation::ACTIVATION,
+    logic::LOGIC,
+    cast::CAST,
     linalg::LINALG,
     conv::CONV,
     pool::POOL,
     norm::NORM,
     reduce::REDUCE,
+    softmax::SOFTMAX,
     shape::SHAPE,
     index::INDEX,
     image::IMAGE,
     signal::SIGNAL,
     attention::ATTENTION,
+    attention::FLEX,
     rnn::RNN,
     control::CONTROL,
     sequence::SEQUENCE,
@@ -47,11 +60,19 @@ const TABLES: &[&[OnnxOp]] = &[
     ml::ML,
     training::TRAINING,
     microsoft::MICROSOFT,
+    microsoft_quant::MICROSOFT_QUANT,
+    microsoft::MICROSOFT_DEFAULT,
 ];
 
 /// Operator sets and their newest supported versions.
-const NEWEST: &[(&str, i64)] =
-    &[("", 28), ("ai.onnx.ml", 5), ("ai.onnx.preview.training", 1), ("ai.onnx.training", 1), ("com.microsoft", 1)];
+const NEWEST: &[(&str, i64)] = &[
+    ("", 28),
+    ("ai.onnx.ml", 5),
+    ("ai.onnx.preview", 1),
+    ("ai.onnx.preview.training", 1),
+    ("ai.onnx.training", 1),
+    ("com.microsoft", 1),
+];
 
 /// Every row.
 pub fn all() -> impl Iterator<Item = &'static OnnxOp> {

@@ -1,5 +1,192 @@
-//! Operators of the theme "signal".
-use crate::onnx::import::table::onnx_ops;
+//! Fourier transforms, window functions and mel filters.
+use super::reduce::{around, size, wide};
+use crate::onnx::import::table::{Types, onnx_ops};
+use numrsc_ir::{
+    DType, Dim, Result,
+    build::{Graph, X},
+    expr::S,
+    refuse,
+};
+use std::f64::consts::{LN_10, TAU};
 
 onnx_ops! { pub(super) SIGNAL in "", |g, cx|
+    "DFT"            17 (x: Float; dft_length: Index)              { axis: i64 = 1, inverse: bool = false, onesided: bool = false } => dft(x, dft_length, Some(g.ints(&[axis])?), inverse, onesided);
+    "DFT"            20 (x: Float; dft_length: Index, axis: Index) { inverse: bool = false, onesided: bool = false }                => dft(x, dft_length, axis, inverse, onesided);
+    "STFT"           17 (x: Float, frame_step: Index; window: Float, frame_length: Index) { onesided: bool = true }                 => stft(x, frame_step, window, frame_length, onesided);
+    "HannWindow"     17 (size: Index)                              { output_datatype: DType = DType::F32, periodic: bool = true }   => window(size, output_datatype, periodic, |turn| 0.5 - turn.cos() * 0.5);
+    "HammingWindow"  17 (size: Index)                              { output_datatype: DType = DType::F32, periodic: bool = true }   => window(size, output_datatype, periodic, |turn| HAMMING - turn.cos() * (1.0 - HAMMING));
+    "BlackmanWindow" 17 (size: Index)                              { output_datatype: DType = DType::F32, periodic: bool = true }   => window(size, output_datatype, periodic, |turn| 0.42 - turn.cos() * 0.5 + (turn * 2.0).cos() * 0.08);
+    "MelWeightMatrix" 17 (num_mel_bins: Index, dft_length: Index, sample_rate: Index, lower_edge_hertz: Float, upper_edge_hertz: Float) { output_datatype: DType = DType::F32 } => mel_weights(g, [num_mel_bins, dft_length, sample_rate], [lower_edge_hertz, upper_edge_hertz], output_datatype);
+}
+
+const HAMMING: f64 = 25.0 / 46.0;
+
+/// The transform along an axis, the last signal axis by default. The last axis holds real and imaginary parts.
+fn dft<'g>(x: X<'g>, length: Option<X<'g>>, axis: Option<X<'g>>, inverse: bool, onesided: bool) -> Result<X<'g>> {
+    let (g, shape) = (x.graph(), x.shape());
+    let Some((parts, signal)) = shape.split_last().filter(|(_, s)| !s.is_empty()) else {
+        refuse!("{} is not a signal with an axis for real and imaginary parts", x.ty());
+    };
+    let rank = shape.len();
+    let axis = axis.map_or_else(|| g.ints(&[-2]), Ok)?;
+    let known = match axis.as_ints().as_deref() {
+        Some([a]) => match x.axis(*a)? {
+            a if a + 1 == rank => refuse!("axis {a} of {} holds real and imaginary parts", x.ty()),
+            a => Some(a),
+        },
+        _ => None,
+    };
+    let [outer, n, inner] = match known {
+        Some(a) => [Dim::product(&signal[..a]), signal[a].clone(), Dim::product(&signal[a + 1..])],
+        None => {
+            // Counted without the last axis: its size 1 or 2 is not part of what lies behind the signal's axis.
+            let to_signal = g.map([axis.reshape(&[])?.cast(DType::I64)?], |[a]| a.lt(0.0).select(a + 1.0, a))?;
+            around(g.full(DType::Bool, 0.0, signal)?, to_signal)?
+        }
+    };
+    let length = match length {
+        Some(l) => size(l)?,
+        None if inverse && onesided => &(&n - &Dim::ONE) * &Dim::from(2usize),
+        None => n.clone(),
+    };
+    let y = transform(x.reshape(&[outer, n, inner, parts.clone()])?, &length, inverse, onesided)?;
+    let (bins, parts) = (y.dim(1)?, y.dim(3)?);
+    let mut to = shape.clone();
+    match known {
+        Some(a) => to[a] = bins,
+        None => {
+            let axis = axis.reshape(&[])?.wrap_indices(&Dim::from(rank))?;
+            let places = g.range(DType::I64, &Dim::from(rank))?;
+            let sizes = g.map([g.dims(&shape)?, places, axis, g.size(&bins)?], |[d, i, a, n]| i.eq(a).select(n, d))?;
+            to = sizes.to_sizes()?;
+        }
+    }
+    to[rank - 1] = parts;
+    y.reshape(&to)
+}
+
+/// `y[k] = Σ x[n] * exp(∓2πi * k * n / N)` along axis 1 of `x[outer, n, inner, parts]`; the inverse has the plus sign and
+/// is divided by `N`. One-sided spectra hold the first `N / 2 + 1` bins of a real signal's.
+fn transform<'g>(x: X<'g>, length: &Dim, inverse: bool, onesided: bool) -> Result<X<'g>> {
+    let (g, shape, dtype) = (x.graph(), x.shape(), x.dtype());
+    let [_, n, _, parts] = &shape[..] else { refuse!("{} is not a batch of signals", x.ty()) };
+    let two = Dim::from(2usize);
+    let half = &length.floor_div(&two) + &Dim::ONE;
+    let (taken, bins) = match (inverse, onesided) {
+        (true, true) => (&half, length),
+        (false, true) => (length, &half),
+        (_, false) => (length, length),
+    };
+    // A real signal has no imaginary parts; where it is not known whether there are any, add what is missing.
+    let in_parts = match parts.as_const() {
+        None | Some(2) => two.clone(),
+        Some(1) => Dim::ONE,
+        Some(_) => refuse!("the last axis of the signal has size {parts}, not 1 or 2"),
+    };
+    let out_parts = if inverse && onesided { Dim::ONE } else { two };
+    let high = [Dim::ZERO, taken - n, Dim::ZERO, &in_parts - parts];
+    let low = [const { Dim::ZERO }; 4];
+    let mut x = x.cast(wide(dtype))?.pad(&low, &high, g.scalar(wide(dtype), 0.0)?)?;
+    if inverse && onesided {
+        // The bins that are left out mirror those that are there, except the first and (of an even length) the last.
+        let k = g.iota(DType::I64, &[taken.clone(), Dim::ONE, Dim::ONE], 0)?;
+        x = g.map([x, k, g.size(length)?], |[x, k, n]| k.eq(0.0).or((k * 2.0).eq(n)).select(x, x * 2.0))?;
+    }
+    // exp(∓2πi * m / N) as the matrix that multiplies (real, imaginary), for m = k * n modulo N, which keeps it exact.
+    let (sign, table) = (if inverse { -1.0 } else { 1.0 }, [length.clone(), in_parts, out_parts]);
+    let (m, from, to) =
+        (g.iota(DType::I64, &table, 0)?, g.iota(DType::I64, &table, 1)?, g.iota(DType::I64, &table, 2)?);
+    let table = g.map([m, from, to, g.size(length)?], |[m, from, to, n]| {
+        let n = n.cast(DType::F64);
+        let angle = m.cast(DType::F64) * TAU / n;
+        let sin = angle.sin() * sign;
+        let value = from.eq(to).select(angle.cos(), from.lt(to).select(-sin, sin));
+        (if inverse { value / n } else { value }).cast(wide(dtype))
+    })?;
+    let grid = [taken.clone(), bins.clone()];
+    let (i, k) = (g.iota(DType::I64, &grid, 0)?, g.iota(DType::I64, &grid, 1)?);
+    let at = g.map([i, k, g.size(length)?], |[i, k, n]| (i * k).modulo(n))?;
+    let y = x.contract(table.gather(at, 0, 0)?, &[], &[(1, 0), (3, 2)])?;
+    y.transpose(&[0, 2, 1, 3])?.cast(dtype)
+}
+
+/// Transforms of frames of the signal `x[batch, n, parts]`, each multiplied by the window.
+fn stft<'g>(
+    x: X<'g>,
+    step: X<'g>,
+    window: Option<X<'g>>,
+    frame_length: Option<X<'g>>,
+    onesided: bool,
+) -> Result<X<'g>> {
+    let (g, shape) = (x.graph(), x.shape());
+    let [batch, n, parts] = &shape[..] else { refuse!("the signal has three axes, not {}", x.ty()) };
+    let length = match (frame_length, window) {
+        (Some(l), _) => size(l)?,
+        (None, Some(w)) => w.dim(0)?,
+        (None, None) => n.clone(),
+    };
+    let step = size(step)?;
+    let count = &(n - &length).floor_div(&step) + &Dim::ONE;
+    let grid = [count.clone(), length.clone()];
+    let (frame, i) = (g.iota(DType::I64, &grid, 0)?, g.iota(DType::I64, &grid, 1)?);
+    let at = g.map([frame, i, g.size(&step)?], |[f, i, s]| f * s + i)?;
+    let mut frames = x.gather(at, 1, 0)?;
+    if let Some(w) = window {
+        frames = g.map([frames, w.reshape(&[length.clone(), Dim::ONE])?], |[x, w]| x * w)?;
+    }
+    let frames = frames.reshape(&[batch * &count, length.clone(), Dim::ONE, parts.clone()])?;
+    let y = transform(frames, &length, false, onesided)?;
+    y.reshape(&[batch.clone(), count, y.dim(1)?, y.dim(3)?])
+}
+
+fn number_type(dtype: DType) -> Result<()> {
+    if !Types::Num.holds(dtype) {
+        refuse!("output_datatype {dtype} is not a number; supported are {}", Types::Num.list());
+    }
+    Ok(())
+}
+
+/// `f(2π * i / n)` for `i < size`, where `n` is the size, or one less for a window that ends where it begins.
+fn window(n: X<'_>, dtype: DType, periodic: bool, f: impl for<'e> FnOnce(S<'e>) -> S<'e>) -> Result<X<'_>> {
+    number_type(dtype)?;
+    let (g, count) = (n.graph(), size(n)?);
+    let last = if periodic { count.clone() } else { &count - &Dim::ONE };
+    g.map([g.range(DType::I64, &count)?, g.size(&last)?], |[i, n]| {
+        f(i.cast(DType::F64) * TAU / n.cast(DType::F64)).cast(dtype)
+    })
+}
+
+/// Triangular filters over the bins of a one-sided spectrum, evenly spaced on the mel scale `2595 * log10(1 + f / 700)`.
+fn mel_weights<'g>(
+    g: &'g Graph,
+    [bands, length, rate]: [X<'g>; 3],
+    [lower, upper]: [X<'g>; 2],
+    dtype: DType,
+) -> Result<X<'g>> {
+    number_type(dtype)?;
+    let (bands, length) = (size(bands)?, size(length)?);
+    let bins = &length.floor_div(&Dim::from(2usize)) + &Dim::ONE;
+    let edges = &bands + &Dim::from(2usize);
+    let [lower, upper, rate] = [lower.reshape(&[])?, upper.reshape(&[])?, rate.reshape(&[])?];
+    let inputs = [g.range(DType::I64, &edges)?, lower, upper, g.size(&edges)?, g.size(&length)?, rate];
+    // The bin in which each edge of a triangle lies.
+    let edge = g.map(inputs, |[i, low, high, count, length, rate]| {
+        let [low, high] = [low, high].map(|hertz| (hertz.cast(DType::F64) / 700.0).log1p() * (2595.0 / LN_10));
+        let step = (high - low) / count.cast(DType::F64);
+        let hertz = ((i.cast(DType::F64) * step + low) * (LN_10 / 2595.0)).expm1() * 700.0;
+        ((length + 1.0).cast(DType::F64) * hertz / rate.cast(DType::F64)).floor().cast(DType::I64)
+    })?;
+    let part = |start: usize| edge.slice_axis(0, &Dim::from(start), &bands, 1);
+    let bin = g.iota(DType::I64, &[bins, bands.clone()], 0)?;
+    g.map([bin, part(0)?, part(1)?, part(2)?], |[j, left, peak, right]| {
+        let falls = j.ge(peak).and(j.lt(right));
+        let rises = j.ge(left).and(j.le(peak));
+        let rise = left
+            .eq(peak)
+            .select(j.lit(1.0).cast(DType::F64), (j - left).cast(DType::F64) / (peak - left).cast(DType::F64));
+        let zero = rise.lit(0.0);
+        falls
+            .select((right - j).cast(DType::F64) / (right - peak).cast(DType::F64), rises.select(rise, zero))
+            .cast(dtype)
+    })
 }

@@ -1,0 +1,218 @@
+//! Operators of ONNX Runtime on quantised tensors: integers with a scale and a zero point.
+use super::rnn::{Cell, How, Layer, Weights, quantised};
+use crate::onnx::import::table::onnx_ops;
+use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
+
+onnx_ops! { pub(super) MICROSOFT_QUANT in "com.microsoft", |g, cx|
+    "DequantizeLinear"      1 (x: AnyNum, x_scale: Float; x_zero_point: AnyNum) { axis: Option<i64> } => dequantize_linear(x, x_scale, x_zero_point, axis);
+    "QuantizeLinear"        1 (x: Float, y_scale: Float; y_zero_point: AnyNum)  { axis: Option<i64> } => quantize_linear(x, y_scale, y_zero_point, axis);
+    "DynamicQuantizeMatMul" 1 (A: Float, B: Int, b_scale: Float; b_zero_point: Int, bias: Float) {}   => dynamic_matmul(A, B, b_scale, b_zero_point, bias);
+    "MatMulIntegerToFloat"  1 (A: Int, B: Int, a_scale: Float, b_scale: Float; a_zero_point: Int, b_zero_point: Int, bias: Float) {}
+        => integer_matmul([A, B], [a_scale, b_scale], [a_zero_point, b_zero_point], bias);
+    "QGemm" 1 (A: Int, a_scale: Float, a_zero_point: Int, B: Int, b_scale: Float, b_zero_point: Int; C: Int, y_scale: Float, y_zero_point: Int)
+        { alpha: f64 = 1.0, transA: bool = false, transB: bool = false }
+        => qgemm([A, B], [a_scale, b_scale], [a_zero_point, b_zero_point], C, (y_scale, y_zero_point), alpha, [transA, transB]);
+    "QLinearAdd" 1 (A: Int, A_scale: Float; A_zero_point: Int, B: Int, B_scale: Float, B_zero_point: Int, C_scale: Float, C_zero_point: Int) {}
+        => binary(Quantised(A, A_scale, A_zero_point), [B, B_scale, B_zero_point], [C_scale, C_zero_point], |a, b| a + b);
+    "QLinearMul" 1 (A: Int, A_scale: Float; A_zero_point: Int, B: Int, B_scale: Float, B_zero_point: Int, C_scale: Float, C_zero_point: Int) {}
+        => binary(Quantised(A, A_scale, A_zero_point), [B, B_scale, B_zero_point], [C_scale, C_zero_point], |a, b| a * b);
+    "QLinearConcat" 1 (Y_scale: Float, Y_zero_point: Int, ..inputs: Any) { axis: i64 } => concat(Y_scale, Y_zero_point, &inputs, axis);
+    "QLinearGlobalAveragePool" 1 (X: Int, x_scale: Float, x_zero_point: Int, y_scale: Float, y_zero_point: Int) { channels_last: bool = false }
+        => global_average(Quantised(X, x_scale, Some(x_zero_point)), [y_scale, y_zero_point], channels_last);
+    "QLinearLeakyRelu" 1 (X: Int, X_scale: Float; X_zero_point: Int, Y_scale: Float, Y_zero_point: Int) { alpha: f64 = 0.01 }
+        => unary(Quantised(X, X_scale, X_zero_point), [Y_scale, Y_zero_point], |x| x.lt(0.0).select(x * alpha, x));
+    "QLinearSigmoid"   1 (X: Int, X_scale: Float; X_zero_point: Int, Y_scale: Float, Y_zero_point: Int) {}
+        => unary(Quantised(X, X_scale, X_zero_point), [Y_scale, Y_zero_point], |x| x.sigmoid());
+}
+
+/// Integers with the scale and the zero point of the whole tensor.
+#[derive(Clone, Copy)]
+struct Quantised<'g>(X<'g>, X<'g>, Option<X<'g>>);
+
+impl<'g> Quantised<'g> {
+    /// `(x - zero) scale`
+    fn real(self) -> Result<X<'g>> {
+        dequantized(self.0, single(self.1)?, self.2.map(single).transpose()?)
+    }
+}
+
+/// A tensor of one element as a scalar.
+fn single(x: X<'_>) -> Result<X<'_>> {
+    if x.len().equals(&Dim::ONE) == Some(false) {
+        refuse!("{} is not one number", x.ty());
+    }
+    x.reshape(&[])
+}
+
+/// `(x - zero) scale`, in the type of the scale.
+fn dequantized<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>) -> Result<X<'g>> {
+    let g = x.graph();
+    let to = scale.dtype();
+    match zero {
+        Some(z) => g.map([x, z, scale], |[x, z, s]| (x.cast(DType::I32) - z.cast(DType::I32)).cast(to) * s),
+        None => g.map([x, scale], |[x, s]| x.cast(to) * s),
+    }
+}
+
+/// `round(x / scale) + zero`, bounded by the type of the zero point, or by `otherwise` without one.
+fn quantized<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>, otherwise: DType) -> Result<X<'g>> {
+    let g = x.graph();
+    let to = zero.map_or(otherwise, X::dtype);
+    let zero = zero.map_or_else(|| g.scalar(to, 0.0), Ok)?;
+    g.map([x, scale, zero], |[x, s, z]| ((x / s).cast(DType::F32).round() + z.cast(DType::F32)).cast_sat(to))
+}
+
+/// A parameter of the whole tensor or of each index of an axis, in a shape that broadcasts to the tensor's.
+fn along<'g>(parameter: X<'g>, x: X<'g>, axis: Option<i64>) -> Result<X<'g>> {
+    match axis {
+        Some(axis) if parameter.rank() == 1 && parameter.dim(0)?.equals(&Dim::ONE) != Some(true) => {
+            let after = x.rank() - x.axis(axis)?;
+            parameter.unsqueeze(&(1..after).collect::<Vec<_>>())
+        }
+        _ => single(parameter),
+    }
+}
+
+fn dequantize_linear<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>, axis: Option<i64>) -> Result<X<'g>> {
+    dequantized(x, along(scale, x, axis)?, zero.map(|z| along(z, x, axis)).transpose()?)
+}
+
+fn quantize_linear<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>, axis: Option<i64>) -> Result<X<'g>> {
+    quantized(x, along(scale, x, axis)?, zero.map(|z| along(z, x, axis)).transpose()?, DType::U8)
+}
+
+/// Integers of at most 16 bits without their zero point, in i32.
+fn centred<'g>(x: X<'g>, zero: Option<X<'g>>) -> Result<X<'g>> {
+    match zero {
+        Some(z) => x.graph().map([x, z], |[x, z]| x.cast(DType::I32) - z.cast(DType::I32)),
+        None => x.cast(DType::I32),
+    }
+}
+
+/// `(a - zero) (b - zero) scale + bias`; the parameters of `b` may differ by column.
+fn integer_matmul<'g>(
+    [a, b]: [X<'g>; 2],
+    [a_scale, b_scale]: [X<'g>; 2],
+    [a_zero, b_zero]: [Option<X<'g>>; 2],
+    bias: Option<X<'g>>,
+) -> Result<X<'g>> {
+    let g = a.graph();
+    let product = centred(a, a_zero.map(single).transpose()?)?.matmul(centred(b, b_zero)?)?;
+    let scale = g.map([a_scale, b_scale], |[a, b]| a * b)?;
+    let y = g.map([product, scale], |[y, s]| y.cast(s.dtype()) * s)?;
+    bias.map_or(Ok(y), |b| g.map([y, b], |[y, b]| y + b))
+}
+
+/// A product with `a` quantised to u8 on the fly.
+fn dynamic_matmul<'g>(a: X<'g>, b: X<'g>, scale: X<'g>, zero: Option<X<'g>>, bias: Option<X<'g>>) -> Result<X<'g>> {
+    let (q, q_zero, step) = quantised(a.unsqueeze(&[0])?)?;
+    let [q, q_zero, step] = [q.reshape(&a.shape())?, q_zero.reshape(&[])?, step.reshape(&[])?];
+    integer_matmul([q, b], [step, scale], [Some(q_zero), zero], bias)
+}
+
+/// `alpha ((a - zero) (b - zero) + c) scale`, quantised if there is a scale for the result.
+fn qgemm<'g>(
+    [a, b]: [X<'g>; 2],
+    [a_scale, b_scale]: [X<'g>; 2],
+    [a_zero, b_zero]: [X<'g>; 2],
+    c: Option<X<'g>>,
+    (y_scale, y_zero): (Option<X<'g>>, Option<X<'g>>),
+    alpha: f64,
+    [swap_a, swap_b]: [bool; 2],
+) -> Result<X<'g>> {
+    let g = a.graph();
+    if a.rank() != 2 || b.rank() != 2 {
+        refuse!("the inputs must have rank 2, not {} and {}", a.ty(), b.ty());
+    }
+    let factor = |x: X<'g>, swap: bool| if swap { x.transpose(&[1, 0]) } else { Ok(x) };
+    let (a, b) = (centred(factor(a, swap_a)?, Some(single(a_zero)?))?, centred(factor(b, swap_b)?, Some(b_zero))?);
+    let sum = a.matmul(b)?;
+    let sum = c.map_or(Ok(sum), |c| g.map([sum, c.broadcast_to(&sum.shape())?], |[s, c]| s + c.cast(DType::I32)))?;
+    let scale = g.map([single(a_scale)?, b_scale], |[a, b]| a * alpha * b)?;
+    let y = |scale: X<'g>| g.map([sum, scale], |[y, s]| y.cast(DType::F32) * s);
+    match (y_scale, y_zero) {
+        (Some(s), Some(z)) => {
+            let ratio = g.map([scale, single(s)?], |[s, y]| s / y)?;
+            quantized(y(ratio)?, g.scalar(DType::F32, 1.0)?, Some(single(z)?), DType::U8)
+        }
+        (None, None) => y(scale),
+        _ => refuse!("`y_scale` and `y_zero_point` must be given together"),
+    }
+}
+
+/// A function of two quantised tensors on the numbers they stand for.
+fn binary<'g>(
+    a: Quantised<'g>,
+    [b, b_scale, b_zero]: [Option<X<'g>>; 3],
+    [scale, zero]: [Option<X<'g>>; 2],
+    f: impl for<'e> FnOnce(S<'e>, S<'e>) -> S<'e>,
+) -> Result<X<'g>> {
+    let (Some(b), Some(b_scale), Some(scale)) = (b, b_scale, scale) else {
+        refuse!("`B`, `B_scale` and `C_scale` are needed");
+    };
+    let (x, y) = (a.real()?, Quantised(b, b_scale, b_zero).real()?);
+    let z = a.0.graph().map([x, y], |[x, y]| f(x, y))?;
+    quantized(z, single(scale)?, zero.map(single).transpose()?, a.0.dtype())
+}
+
+/// A function of a quantised tensor on the numbers it stands for.
+fn unary<'g>(
+    x: Quantised<'g>,
+    [scale, zero]: [Option<X<'g>>; 2],
+    f: impl for<'e> FnOnce(S<'e>) -> S<'e>,
+) -> Result<X<'g>> {
+    let Some(scale) = scale else { refuse!("`Y_scale` is needed") };
+    quantized(x.real()?.map(f)?, single(scale)?, zero.map(single).transpose()?, x.0.dtype())
+}
+
+/// The mean over space of each channel.
+fn global_average<'g>(x: Quantised<'g>, [scale, zero]: [X<'g>; 2], channels_last: bool) -> Result<X<'g>> {
+    let rank = x.0.rank();
+    if rank < 3 {
+        refuse!("the input must have rank 3 or more, not {}", x.0.ty());
+    }
+    let axes: Vec<usize> = if channels_last { (1..rank - 1).collect() } else { (2..rank).collect() };
+    quantized(x.real()?.mean(&axes, true)?, single(scale)?, Some(single(zero)?), x.0.dtype())
+}
+
+/// Tensors, each with its own parameters, joined under common ones.
+fn concat<'g>(scale: X<'g>, zero: X<'g>, inputs: &[X<'g>], axis: i64) -> Result<X<'g>> {
+    if inputs.is_empty() || inputs.len() % 3 != 0 {
+        refuse!("inputs come as tensor, scale and zero point; there are {}", inputs.len());
+    }
+    let (scale, zero) = (single(scale)?, single(zero)?);
+    let part = |p: &[X<'g>]| {
+        if !p[0].dtype().is_int() || !p[1].dtype().is_float() {
+            refuse!("expected integers and a scale, got {} and {}", p[0].ty(), p[1].ty());
+        }
+        quantized(Quantised(p[0], p[1], Some(p[2])).real()?, scale, Some(zero), DType::U8)
+    };
+    let parts = inputs.chunks(3).map(part).collect::<Result<Vec<_>>>()?;
+    scale.graph().concat(&parts, parts[0].axis(axis)?)
+}
+
+/// An LSTM whose weights `[directions, in, 4 * hidden]` are integers of 8 bits.
+pub(super) fn quantised_lstm<'g>(
+    [x, w, r]: [X<'g>; 3],
+    [b, lens, h, c, p]: [Option<X<'g>>; 5],
+    [w_scale, w_zero, r_scale, r_zero]: [Option<X<'g>>; 4],
+    input_forget: bool,
+    how: How,
+) -> Result<Vec<X<'g>>> {
+    let weights = |w: X<'g>, scale: Option<X<'g>>, zero: Option<X<'g>>| -> Result<Weights<'g>> {
+        let (Some(scale), Some(zero)) = (scale, zero) else { refuse!("the weights need scales and zero points") };
+        // One number per direction, or one per direction and column.
+        let columns = |x: X<'g>| match x.rank() {
+            1 => x.unsqueeze(&[1]),
+            2 => Ok(x),
+            _ => refuse!("scales and zero points have rank 1 or 2, not {}", x.ty()),
+        };
+        if w.rank() != 3 {
+            refuse!("the weights must have rank 3, not {}", w.ty());
+        }
+        let centred = centred(w, Some(columns(zero)?.unsqueeze(&[1])?))?.transpose(&[0, 2, 1])?;
+        Ok(Weights::Quantised { w: centred, scale: columns(scale)? })
+    };
+    let (w, r) = (weights(w, w_scale, w_zero)?, weights(r, r_scale, r_zero)?);
+    Layer { cell: Cell::Lstm { input_forget }, x, w, r, b, lens, h, c, p }.build(how)
+}

@@ -1,0 +1,138 @@
+//! The textual form at its limits: every bit pattern, deep nesting, long functions.
+use numrsc_ir::{
+    DType, Func, Lit, Op, Scalar, ScalarFn, Tensor, Type, parse,
+    print::{self, Detail},
+    scalar::{Call, Step},
+    verify,
+};
+use std::{sync::Arc, time::Instant};
+
+fn constant(value: Tensor) -> Func {
+    let mut f = Func::new();
+    let v = f.push(Op::Const { value }, &[]).unwrap();
+    f.set_results(vec![v]);
+    f
+}
+
+#[track_caller]
+fn reads_back(f: &Func) {
+    let text = f.to_string();
+    match parse(&text) {
+        Ok(g) => assert!(g == *f, "reads back differently:\n{text}"),
+        Err(e) => panic!("{e}\n{text}"),
+    }
+}
+
+#[test]
+fn every_byte_of_every_type_reads_back() {
+    let bytes: Vec<u8> = (0..=255u8).chain((0..=255u8).rev()).collect();
+    for &d in DType::ALL.iter().filter(|d| **d != DType::Str) {
+        for chunk in bytes.chunks_exact(d.size()) {
+            reads_back(&constant(Tensor::new(d, vec![], chunk.to_vec().into()).unwrap()));
+        }
+        // All in one tensor: as hexadecimal.
+        reads_back(&constant(Tensor::new(d, vec![bytes.len() / d.size()], bytes.clone().into()).unwrap()));
+    }
+}
+
+#[test]
+fn every_half_and_many_floats_read_back() {
+    for d in [DType::F16, DType::BF16] {
+        for bits in 0..=u16::MAX {
+            let lit = Lit::from_bits(d, bits.into()).unwrap();
+            let steps =
+                [Step::Arg(0), Step::Lit(lit), Step::Call(Call { f: ScalarFn::Add, args: vec![0, 1], to: None })];
+            if bits % 64 == 0 || lit.as_f64().is_nan() {
+                let mut f = Func::new();
+                let x = f.param(Type::scalar(d)).unwrap();
+                f.push(Op::Map { f: Scalar::new(&steps, 2) }, &[x]).unwrap();
+                reads_back(&f);
+            }
+        }
+    }
+    let patterns = (0..20_000u32).map(|i| i.wrapping_mul(0x9e37_79b1)).flat_map(u32::to_le_bytes);
+    let tensor = Tensor::new(DType::F32, vec![20_000], patterns.collect::<Vec<u8>>().into()).unwrap();
+    for chunk in tensor.bytes().chunks_exact(4 * 50) {
+        reads_back(&constant(Tensor::new(DType::F32, vec![50], chunk.to_vec().into()).unwrap()));
+    }
+}
+
+#[test]
+fn strings_and_names_read_back() {
+    let odd = [
+        "",
+        "\"",
+        "\\",
+        "\n\r\t\0",
+        "é 漢 \u{1f600} \u{2028}",
+        "}\n  %1 = ",
+        "\\u{41}",
+        "// no comment",
+        "\u{7f}\u{9f}",
+    ];
+    let strings: Vec<String> = odd.iter().map(ToString::to_string).collect();
+    let mut f = constant(Tensor::from_strings(vec![3, 3], strings.clone()).unwrap());
+    f.set_results(vec![f.results()[0]; odd.len()]);
+    f.result_names = strings;
+    reads_back(&f);
+}
+
+/// `if(c) { if(c) { … } }`, with `depth` functions inside each other, the outermost included.
+fn nested(depth: usize) -> Func {
+    let mut f = Func::new();
+    let cond = f.param(Type::scalar(DType::Bool)).unwrap();
+    if depth > 1 {
+        let (then, mut or) = (Arc::new(nested(depth - 1)), Func::new());
+        or.param(Type::scalar(DType::Bool)).unwrap();
+        let v = f.push(Op::If { then, or: Arc::new(or), types: vec![] }, &[cond, cond]).unwrap();
+        assert_eq!(v.0, 1);
+    } else {
+        let value = Tensor::new(DType::U8, vec![100], vec![7; 100].into()).unwrap();
+        f.push(Op::Const { value }, &[]).unwrap();
+    }
+    f
+}
+
+#[test]
+fn nesting_is_bounded() {
+    reads_back(&nested(64));
+    verify(&nested(64)).unwrap();
+    assert!(parse(&nested(65).to_string()).unwrap_err().to_string().contains("nested too deeply"));
+    assert!(verify(&nested(65)).unwrap_err().to_string().contains("nested too deeply"));
+    assert!(!print::func(&nested(5), Detail::Brief).contains("0707"), "constants are shortened at every depth");
+    for open in ["(", "seq<", "func(%0: (", "-(", "floordiv("] {
+        let _ = parse(&format!("func(%0: f32[{}", open.repeat(100_000))).unwrap_err();
+        let _ = parse(&format!("func(%0: {}", open.repeat(100_000))).unwrap_err();
+    }
+    let text = "%0 = if %0 {then=func() {".repeat(100_000);
+    let _ = parse(&format!("func() {{ {text}")).unwrap_err();
+}
+
+#[test]
+fn long_chains_of_scalars_read_back() {
+    let mut steps = vec![Step::Arg(0), Step::Arg(1)];
+    for i in 0..5000u32 {
+        let f = if i % 2 == 0 { ScalarFn::Add } else { ScalarFn::Mul };
+        steps.push(Step::Call(Call { f, args: vec![i + 1, u32::from(i % 3 == 0)], to: None }));
+    }
+    let mut f = Func::new();
+    let (x, y) = (f.param(Type::scalar(DType::F32)).unwrap(), f.param(Type::scalar(DType::F32)).unwrap());
+    f.push(Op::Map { f: Scalar::new(&steps, steps.len() - 1) }, &[x, y]).unwrap();
+    assert!(f.to_string().len() < 100_000);
+    reads_back(&f);
+}
+
+#[test]
+fn long_functions_are_read_in_linear_time() {
+    let mut f = Func::new();
+    let mut v = f.param(Type::tensor(DType::F32, [numrsc_ir::Dim::sym("n"), numrsc_ir::Dim::Const(768)])).unwrap();
+    let all = [ScalarFn::Exp, ScalarFn::Neg, ScalarFn::Tanh];
+    for i in 0..30_000 {
+        v = f.push(Op::Map { f: Scalar::call(all[i % 3]) }, &[v]).unwrap();
+    }
+    f.set_results(vec![v]);
+    let start = Instant::now();
+    reads_back(&f);
+    verify(&f).unwrap();
+    assert!(start.elapsed().as_secs_f64() < 3.0, "took {:?}", start.elapsed());
+}
