@@ -2,8 +2,13 @@
 //!
 //! A [`Dim`] is a sum of terms `coefficient * atom * atom …`. Sums, products and exact quotients are expanded;
 //! what does not expand (floor division, min, max, broadcast) is an opaque atom over normalised operands. The rest of
-//! the solver asks intervals: "cannot prove" is an answer, and callers must then not act.
-use std::{borrow::Cow, collections::BTreeMap, fmt, ops, sync::Arc};
+//! the solver asks intervals, case by case: "cannot prove" is an answer, and callers must then not act.
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fmt, ops,
+    sync::Arc,
+};
 
 /// The name of a symbol. Names beginning with `$` stand for any integer, all others for sizes (0 or more).
 pub type Sym = Arc<str>;
@@ -57,6 +62,9 @@ const MAX_TERMS: usize = 64;
 /// first limit `n` operations could build an expression that takes 2^n steps to walk.
 const MAX_SIZE: usize = 4096;
 const MAX_DEPTH: usize = 40;
+/// How many atoms of a sum a proof takes apart, and of how many terms.
+const MAX_CASES: u32 = 4;
+const MAX_CASE_TERMS: usize = 8;
 
 /// A closed interval; the ends stand for infinity at the limits of `i64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -241,9 +249,24 @@ impl Dim {
             (_, Dim::Const(1)) => Some(self.clone()),
             (Dim::Const(_), Dim::Const(_)) => None,
             // The other one is 1 or the same at run time, or an error.
-            (Dim::Const(_), _) => Some(self.clone()),
-            (_, Dim::Const(_)) => Some(b.clone()),
-            _ => Some(Dim::from_atom(ordered(self, b, Atom::Broadcast))),
+            _ if self.equals(&Dim::ONE) == Some(false) => Some(self.clone()),
+            _ if b.equals(&Dim::ONE) == Some(false) => Some(b.clone()),
+            _ => {
+                // Order and repetition do not matter: all sizes that are not 1 are the same.
+                let mut sizes = BTreeSet::new();
+                self.broadcast_operands(&mut sizes);
+                b.broadcast_operands(&mut sizes);
+                sizes.into_iter().reduce(|all, d| Dim::from_atom(ordered(&all, &d, Atom::Broadcast)))
+            }
+        }
+    }
+
+    fn broadcast_operands(&self, sizes: &mut BTreeSet<Dim>) {
+        if let Some(Atom::Broadcast(a, b)) = self.as_atom() {
+            a.broadcast_operands(sizes);
+            b.broadcast_operands(sizes);
+        } else {
+            sizes.insert(self.clone());
         }
     }
 
@@ -291,26 +314,56 @@ impl Dim {
 
     /// `Some(true)` if equal for all symbols, `Some(false)` if never equal, `None` if it depends.
     pub fn equals(&self, b: &Dim) -> Option<bool> {
-        let range = (self - b).range(&Range::of_sym);
-        if (self == b && !self.is_too_large()) || (range.low == 0 && range.high == 0) {
+        if self == b && !self.is_too_large() {
+            return Some(true);
+        }
+        match (self.at_most(b), b.at_most(self)) {
+            (Some(true), Some(true)) => Some(true),
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            _ => None,
+        }
+    }
+
+    /// `Some(true)` if `self <= b` for all symbols, `Some(false)` if never, `None` if it depends.
+    pub fn at_most(&self, b: &Dim) -> Option<bool> {
+        let room = b - self;
+        if room.never_negative(MAX_CASES) {
             Some(true)
-        } else if range.low > 0 || range.high < 0 {
+        } else if (&-&room - &Dim::ONE).never_negative(MAX_CASES) {
             Some(false)
         } else {
             None
         }
     }
 
-    /// `Some(true)` if `self <= b` for all symbols, `Some(false)` if never, `None` if it depends.
-    pub fn at_most(&self, b: &Dim) -> Option<bool> {
-        let range = (b - self).range(&Range::of_sym);
-        if range.low >= 0 {
-            Some(true)
-        } else if range.high < 0 {
-            Some(false)
-        } else {
-            None
+    /// Is this 0 or more for all symbols? Where intervals do not tell, one `min`, `max`, broadcast or floor division
+    /// after the other is replaced by its cases or by its bound, so that what they share with other terms cancels.
+    fn never_negative(&self, cases: u32) -> bool {
+        if self.wide_range(&Range::of_sym).low >= 0 {
+            return true;
         }
+        let Dim::Sum(sum) = self else { return false };
+        if cases == 0 || sum.terms.len() > MAX_CASE_TERMS {
+            return false;
+        }
+        sum.terms.iter().any(|t| {
+            let [atom] = &t.factors[..] else { return false };
+            let rest = || self - &Dim::from_terms(vec![t.clone()]);
+            let coef = Dim::Const(t.coef);
+            let holds_with = |d: &Dim| (&rest() + &(&coef * d)).never_negative(cases - 1);
+            match atom {
+                // The smaller of two sums is either of them, and the larger one is at least both.
+                Atom::Min(a, b) if t.coef < 0 => holds_with(a) || holds_with(b),
+                Atom::Max(a, b) if t.coef > 0 => holds_with(a) || holds_with(b),
+                Atom::Min(a, b) | Atom::Max(a, b) | Atom::Broadcast(a, b) => holds_with(a) && holds_with(b),
+                // a - c + 1 <= c * floor(a / c) <= a
+                Atom::FloorDiv(a, Dim::Const(c)) if *c > 0 => {
+                    let bound = if t.coef > 0 { a - &Dim::Const(c - 1) } else { a.clone() };
+                    (&(&rest() * &Dim::Const(*c)) + &(&coef * &bound)).never_negative(cases - 1)
+                }
+                _ => false,
+            }
+        })
     }
 
     /// An interval that holds every value the expression can take, given the intervals of its symbols.
