@@ -293,6 +293,7 @@ fn modified<'g>(cx: &Ctx<'_, 'g>, name: &str, x: X<'g>) -> Result<X<'g>, Fail> {
 }
 
 /// How a rotary embedding is applied; `dim` 0 rotates the whole head.
+#[derive(Clone, Copy)]
 pub(super) struct Rotary {
     pub interleaved: bool,
     pub num_heads: Option<i64>,
@@ -356,6 +357,7 @@ pub(super) fn rotary_embedding<'g>(
     y.reshape(&x.shape())
 }
 
+#[derive(Clone, Copy)]
 struct LinearInputs<'g> {
     query: X<'g>,
     key: X<'g>,
@@ -418,13 +420,13 @@ fn linear_attention<'g>(
         s => g.scalar(DType::F32, s)?,
     };
     let go = g.scalar(DType::Bool, 1.0)?;
-    let (states, rows) = g.loop_(g.size(&time)?, go, &[start], &captures, &|b| linear_step(b, gated, delta))?;
+    let (states, rows) = g.loop_(g.size(&time)?, go, &[start], &captures, &|b| linear_step(&b, gated, delta))?;
     let read = g.map([rows[0], factor], |[o, s]| o * s)?.transpose(&[1, 0, 2, 3, 4])?;
     let y = read.reshape(&[batch, time, &Dim::Const(q_heads) * &values])?;
     Ok([y.cast(out)?, states[0].cast(state_type)?])
 }
 
-fn linear_step(b: LoopBody<'_>, gated: bool, delta: bool) -> Result<LoopOut<'_>> {
+fn linear_step<'b>(b: &LoopBody<'b>, gated: bool, delta: bool) -> Result<LoopOut<'b>> {
     let g = b.graph;
     let now: Vec<X<'_>> = b.captures.iter().map(|x| x.gather(b.round, 0, 0)).collect::<Result<_>>()?;
     let (q, k, mut v) = (now[0], now[1], now[2]);

@@ -128,6 +128,7 @@ fn fused_matmul<'g>([a, b]: [X<'g>; 2], alpha: f64, swap: [bool; 2], batch: [boo
 }
 
 /// Weights of `n` rows of `k` numbers, in blocks of `size` numbers of `bits` bits.
+#[derive(Clone, Copy)]
 struct Blocks {
     k: i64,
     n: i64,
@@ -289,6 +290,7 @@ fn embed_norm<'g>(
 }
 
 /// What attention does besides its projections.
+#[derive(Clone, Copy)]
 struct Heads<'g> {
     count: i64,
     /// 0 for `1 / sqrt(size)`.

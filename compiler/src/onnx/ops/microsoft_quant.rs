@@ -51,7 +51,7 @@ onnx_ops! { pub(super) MICROSOFT_QUANT in "com.microsoft", |g, cx|
           clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
           input_forget: bool = false }
         => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], [W_scale, W_zero_point, R_scale, R_zero_point],
-                input_forget, How { activation_alpha, activation_beta, activations, clip, direction, hidden_size,
+                input_forget, &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size,
                 layout: false });
 }
 
@@ -213,7 +213,7 @@ fn global_average<'g>(x: Quantised<'g>, [scale, zero]: [X<'g>; 2], channels_last
 
 /// Tensors, each with its own parameters, joined under common ones.
 fn concat<'g>(scale: X<'g>, zero: X<'g>, inputs: &[X<'g>], axis: i64) -> Result<X<'g>> {
-    if inputs.is_empty() || inputs.len() % 3 != 0 {
+    if inputs.is_empty() || !inputs.len().is_multiple_of(3) {
         refuse!("inputs come as tensor, scale and zero point; there are {}", inputs.len());
     }
     let (scale, zero) = (single(scale)?, single(zero)?);
@@ -233,7 +233,7 @@ fn lstm<'g>(
     [b, lens, h, c, p]: [Option<X<'g>>; 5],
     [w_scale, w_zero, r_scale, r_zero]: [Option<X<'g>>; 4],
     input_forget: bool,
-    how: How,
+    how: &How,
 ) -> Result<Vec<X<'g>>> {
     let weights = |w: X<'g>, scale: Option<X<'g>>, zero: Option<X<'g>>| -> Result<Weights<'g>> {
         let (Some(scale), Some(zero)) = (scale, zero) else { refuse!("the weights need scales and zero points") };
