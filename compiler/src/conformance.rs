@@ -266,7 +266,9 @@ pub fn score(folders: &[PathBuf], results: Vec<Result<(), String>>, expected: &B
             (Ok(()), None) => score.passed += 1,
             (Err(e), Some(_)) if e != PANICKED => score.skipped += 1,
             (Ok(()), Some(reason)) => {
-                score.failures.push(format!("{name}: passes, but is listed as failing ({reason}): take it off the list"));
+                score
+                    .failures
+                    .push(format!("{name}: passes, but is listed as failing ({reason}): take it off the list"));
             }
             (Err(e), _) => score.failures.push(format!("{name}: {e}")),
         }

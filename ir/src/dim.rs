@@ -3,6 +3,9 @@
 //! A [`Dim`] is a sum of terms `coefficient * atom * atom …`. Sums, products and exact quotients are expanded;
 //! what does not expand (floor division, min, max, broadcast) is an opaque atom over normalised operands. The rest of
 //! the solver asks intervals: "cannot prove" is an answer, and callers must then not act.
+mod bounds;
+
+pub use bounds::Range;
 use std::{borrow::Cow, collections::BTreeMap, fmt, ops, sync::Arc};
 
 /// The name of a symbol. Names beginning with `$` stand for any integer, all others for sizes (0 or more).
@@ -57,73 +60,6 @@ const MAX_TERMS: usize = 64;
 /// first limit `n` operations could build an expression that takes 2^n steps to walk.
 const MAX_SIZE: usize = 4096;
 const MAX_DEPTH: usize = 40;
-
-/// A closed interval; the ends stand for infinity at the limits of `i64`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Range {
-    pub low: i64,
-    pub high: i64,
-}
-
-impl Range {
-    pub const ANY: Range = Range { low: i64::MIN, high: i64::MAX };
-    pub const SIZE: Range = Range { low: 0, high: i64::MAX };
-
-    fn wide(self) -> Wide {
-        Wide {
-            low: if self.low == i64::MIN { -INF } else { i128::from(self.low) },
-            high: if self.high == i64::MAX { INF } else { i128::from(self.high) },
-        }
-    }
-
-    /// The interval of a symbol by its name's convention.
-    pub fn of_sym(s: &Sym) -> Range {
-        if s.starts_with('$') { Range::ANY } else { Range::SIZE }
-    }
-}
-
-/// Larger than every number that evaluates; products of two such numbers are still exact in `i128`.
-const INF: i128 = 1 << 100;
-
-/// An interval of exact numbers. A `low` of `-INF` and a `high` of `INF` mean unbounded; the other two are bounds like
-/// any other, so rounding toward them is sound.
-#[derive(Clone, Copy)]
-struct Wide {
-    low: i128,
-    high: i128,
-}
-
-impl Wide {
-    fn of(values: [i128; 4]) -> Wide {
-        Wide { low: values.into_iter().fold(INF, i128::min), high: values.into_iter().fold(-INF, i128::max) }
-    }
-
-    fn narrow(self) -> Range {
-        let clamp = |x: i128| x.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-        Range { low: clamp(self.low), high: clamp(self.high) }
-    }
-
-    fn add(self, o: Wide) -> Wide {
-        let low = if self.low == -INF || o.low == -INF { -INF } else { self.low + o.low };
-        let high = if self.high == INF || o.high == INF { INF } else { self.high + o.high };
-        Wide { low: low.clamp(-INF, INF), high: high.clamp(-INF, INF) }
-    }
-
-    fn mul(self, o: Wide) -> Wide {
-        let m = |a: i128, b: i128| a.saturating_mul(b).clamp(-INF, INF);
-        Wide::of([m(self.low, o.low), m(self.low, o.high), m(self.high, o.low), m(self.high, o.high)])
-    }
-
-    /// For positive divisors.
-    fn floor_div(self, o: Wide) -> Wide {
-        let div = |x: i128, y: i128| match (x.abs() == INF, y == INF) {
-            (true, _) => x,
-            (false, true) => -i128::from(x < 0),
-            _ => x.div_euclid(y),
-        };
-        Wide::of([div(self.low, o.low), div(self.low, o.high), div(self.high, o.low), div(self.high, o.high)])
-    }
-}
 
 impl Dim {
     pub const ZERO: Dim = Dim::Const(0);
@@ -240,9 +176,12 @@ impl Dim {
             (Dim::Const(1), _) => Some(b.clone()),
             (_, Dim::Const(1)) => Some(self.clone()),
             (Dim::Const(_), Dim::Const(_)) => None,
-            // The other one is 1 or the same at run time, or an error.
+            // The other one is 1 or the same at run time, or an error. So is one that is never larger (0 against 1
+            // would give 0: then the broadcast fails at run time, where it is checked).
             (Dim::Const(_), _) => Some(self.clone()),
             (_, Dim::Const(_)) => Some(b.clone()),
+            _ if b.at_most(self) == Some(true) => Some(self.clone()),
+            _ if self.at_most(b) == Some(true) => Some(b.clone()),
             _ => Some(Dim::from_atom(ordered(self, b, Atom::Broadcast))),
         }
     }
@@ -287,42 +226,6 @@ impl Dim {
     /// Is this a multiple of `n` whatever the symbols are? `false` means "not provable".
     pub fn divisible_by(&self, n: i64) -> bool {
         n != 0 && self.terms().iter().all(|t| t.coef.checked_rem(n) == Some(0))
-    }
-
-    /// `Some(true)` if equal for all symbols, `Some(false)` if never equal, `None` if it depends.
-    pub fn equals(&self, b: &Dim) -> Option<bool> {
-        let range = (self - b).range(&Range::of_sym);
-        if (self == b && !self.is_too_large()) || (range.low == 0 && range.high == 0) {
-            Some(true)
-        } else if range.low > 0 || range.high < 0 {
-            Some(false)
-        } else {
-            None
-        }
-    }
-
-    /// `Some(true)` if `self <= b` for all symbols, `Some(false)` if never, `None` if it depends.
-    pub fn at_most(&self, b: &Dim) -> Option<bool> {
-        let range = (b - self).range(&Range::of_sym);
-        if range.low >= 0 {
-            Some(true)
-        } else if range.high < 0 {
-            Some(false)
-        } else {
-            None
-        }
-    }
-
-    /// An interval that holds every value the expression can take, given the intervals of its symbols.
-    pub fn range(&self, of: &dyn Fn(&Sym) -> Range) -> Range {
-        self.wide_range(of).narrow()
-    }
-
-    fn wide_range(&self, of: &dyn Fn(&Sym) -> Range) -> Wide {
-        self.terms().iter().fold(Wide { low: 0, high: 0 }, |sum, t| {
-            let coef = Wide { low: t.coef.into(), high: t.coef.into() };
-            sum.add(t.factors.iter().fold(coef, |product, a| product.mul(a.range(of))))
-        })
     }
 
     /// The value under an assignment of the symbols; `None` if a symbol is missing, a divisor is 0, or it overflows.
@@ -482,35 +385,6 @@ impl Atom {
             let ((a_size, a_depth), (b_size, b_depth)) = (a.measure(), b.measure());
             (1 + a_size + b_size, 1 + a_depth.max(b_depth))
         })
-    }
-
-    fn range(&self, of: &dyn Fn(&Sym) -> Range) -> Wide {
-        match self {
-            Atom::Sym(s) => of(s).wide(),
-            Atom::TooLarge => Range::ANY.wide(),
-            Atom::FloorDiv(a, b) => {
-                let (a, b) = (a.wide_range(of), b.wide_range(of));
-                if b.low <= 0 {
-                    // Division by what may be zero or negative: only the sign of a size over a size is known.
-                    return if b.low == 0 && a.low >= 0 { Range::SIZE.wide() } else { Range::ANY.wide() };
-                }
-                a.floor_div(b)
-            }
-            Atom::Min(a, b) => {
-                let (a, b) = (a.wide_range(of), b.wide_range(of));
-                Wide { low: a.low.min(b.low), high: a.high.min(b.high) }
-            }
-            Atom::Max(a, b) => {
-                let (a, b) = (a.wide_range(of), b.wide_range(of));
-                Wide { low: a.low.max(b.low), high: a.high.max(b.high) }
-            }
-            Atom::Broadcast(a, b) => {
-                let (a, b) = (a.wide_range(of), b.wide_range(of));
-                Wide { low: a.low.min(b.low), high: a.high.max(b.high) }
-            }
-            Atom::Mul(a, b) => a.wide_range(of).mul(b.wide_range(of)),
-            Atom::Add(a, b) => a.wide_range(of).add(b.wide_range(of)),
-        }
     }
 
     fn eval(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<i64> {
@@ -716,17 +590,6 @@ mod tests {
         assert_eq!(half.floor_div(&Dim::Const(2)), q.floor_div(&Dim::Const(4)));
         let sum = &(&b + &q) * &(&b - &Dim::ONE);
         assert_eq!(sum.exact_div(&(&b + &q)), Some(&b - &Dim::ONE));
-    }
-
-    #[test]
-    fn bounds_decide_what_they_can() {
-        let (a, x) = (s("a"), s("$x"));
-        assert_eq!(a.at_most(&(&a + &Dim::ONE)), Some(true));
-        assert_eq!(Dim::equals(&(&a + &Dim::ONE), &Dim::ZERO), Some(false));
-        assert_eq!(Dim::equals(&x, &Dim::ZERO), None);
-        assert_eq!(a.greater(&Dim::ZERO), a);
-        assert_eq!(a.lesser(&(&a + &Dim::ONE)), a);
-        assert_eq!(x.greater(&Dim::ZERO).at_most(&Dim::Const(-1)), Some(false));
     }
 
     #[test]

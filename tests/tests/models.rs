@@ -27,7 +27,8 @@ fn every_model_imports() {
 #[test]
 fn the_evaluator_agrees_with_onnx_runtime() {
     let folders = folders();
-    let results = conformance::run_all(&folders, None, |dir| conformance::run_folder(dir, &Reference, Options::default()));
+    let results =
+        conformance::run_all(&folders, None, |dir| conformance::run_folder(dir, &Reference, Options::default()));
     let score = conformance::score(&folders, results, &Default::default());
     println!("{} passed, {} failed", score.passed, score.failures.len());
     assert!(score.failures.is_empty(), "{}", score.failures.join("\n"));

@@ -21,7 +21,10 @@ fn main() {
 
 fn report(models: &[String]) {
     let models = if models.is_empty() { largest() } else { models.iter().map(PathBuf::from).collect() };
-    println!("{:28} {:>9} {:>8} {:>9} {:>9} {:>12} {:>9}", "model", "file MB", "nodes", "read ms", "import ms", "anonymous MB", "peak MB");
+    println!(
+        "{:28} {:>9} {:>8} {:>9} {:>9} {:>12} {:>9}",
+        "model", "file MB", "nodes", "read ms", "import ms", "anonymous MB", "peak MB"
+    );
     for model in models {
         let this = env::current_exe().expect("this program has a path");
         let out = Command::new(this).arg("--measure").arg(&model).output().expect("this program can be started");

@@ -14,34 +14,42 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) ATTENTION in "", |g, cx|
-    "Attention" 23 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float) {
-        is_causal: bool = false, kv_num_heads: Option<i64>, q_num_heads: Option<i64>, qk_matmul_output_mode: i64 = 0,
-        scale: Option<f64>, softcap: f64 = 0.0, softmax_precision: Option<DType>,
-    } => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen: None, is_causal, kv_num_heads, q_num_heads,
-        qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size: -1, right_window_size: -1 }.build();
-    "Attention" 24 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float, nonpad_kv_seqlen: Index) {
-        is_causal: bool = false, kv_num_heads: Option<i64>, q_num_heads: Option<i64>, qk_matmul_output_mode: i64 = 0,
-        scale: Option<f64>, softcap: f64 = 0.0, softmax_precision: Option<DType>,
-    } => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, is_causal, kv_num_heads, q_num_heads,
-        qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size: -1, right_window_size: -1 }.build();
-    "Attention" 25 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float, nonpad_kv_seqlen: Index) {
-        is_causal: bool = false, kv_num_heads: Option<i64>, left_window_size: i64 = -1, q_num_heads: Option<i64>,
-        qk_matmul_output_mode: i64 = 0, right_window_size: i64 = -1, scale: Option<f64>, softcap: f64 = 0.0,
-        softmax_precision: Option<DType>,
-    } => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, is_causal, kv_num_heads, q_num_heads,
-        qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size, right_window_size }.build();
-    "LinearAttention" 27 (query: Float, key: Float, value: Float; past_state: Float, decay: Float, beta: Float) {
-        chunk_size: i64 = 64, kv_num_heads: i64, q_num_heads: i64, scale: f64 = 0.0, update_rule: String = "gated_delta".into(),
-    } => linear_attention(LinearInputs { query, key, value, past_state, decay, beta }, (q_num_heads, kv_num_heads), scale, &update_rule);
-    "RotaryEmbedding" 23 (X: Float, cos_cache: Float, sin_cache: Float; position_ids: Index) {
-        interleaved: bool = false, num_heads: Option<i64>, rotary_embedding_dim: i64 = 0,
-    } => rotary_embedding(X, [cos_cache, sin_cache], position_ids, Rotary { interleaved, num_heads, dim: rotary_embedding_dim });
+    "Attention" 23 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float)
+        { is_causal: bool = false, kv_num_heads: Option<i64>, q_num_heads: Option<i64>, qk_matmul_output_mode: i64 = 0,
+          scale: Option<f64>, softcap: f64 = 0.0, softmax_precision: Option<DType> }
+        => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen: None, is_causal, kv_num_heads,
+                       q_num_heads, qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size: -1,
+                       right_window_size: -1 }.build();
+    "Attention" 24 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float,
+                    nonpad_kv_seqlen: Index)
+        { is_causal: bool = false, kv_num_heads: Option<i64>, q_num_heads: Option<i64>, qk_matmul_output_mode: i64 = 0,
+          scale: Option<f64>, softcap: f64 = 0.0, softmax_precision: Option<DType> }
+        => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, is_causal, kv_num_heads, q_num_heads,
+                       qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size: -1,
+                       right_window_size: -1 }.build();
+    "Attention" 25 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float,
+                    nonpad_kv_seqlen: Index)
+        { is_causal: bool = false, kv_num_heads: Option<i64>, left_window_size: i64 = -1, q_num_heads: Option<i64>,
+          qk_matmul_output_mode: i64 = 0, right_window_size: i64 = -1, scale: Option<f64>, softcap: f64 = 0.0,
+          softmax_precision: Option<DType> }
+        => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, is_causal, kv_num_heads, q_num_heads,
+                       qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size,
+                       right_window_size }.build();
+    "LinearAttention" 27 (query: Float, key: Float, value: Float; past_state: Float, decay: Float, beta: Float)
+        { chunk_size: i64 = 64, kv_num_heads: i64, q_num_heads: i64, scale: f64 = 0.0,
+          update_rule: String = "gated_delta".into() }
+        => linear_attention(LinearInputs { query, key, value, past_state, decay, beta }, (q_num_heads, kv_num_heads),
+                            scale, &update_rule);
+    "RotaryEmbedding" 23 (X: Float, cos_cache: Float, sin_cache: Float; position_ids: Index)
+        { interleaved: bool = false, num_heads: Option<i64>, rotary_embedding_dim: i64 = 0 }
+        => rotary_embedding(X, [cos_cache, sin_cache], position_ids,
+                            Rotary { interleaved, num_heads, dim: rotary_embedding_dim });
 }
 
 onnx_ops! { pub(super) FLEX in "ai.onnx.preview", |g, cx|
-    "FlexAttention" 1 (Q: Float, K: Float, V: Float) {
-        prob_mod: Option<Nested>, scale: Option<f64>, score_mod: Option<Nested>, softmax_precision: Option<DType>,
-    } => flex_attention(cx, [Q, K, V], scale, softmax_precision, [score_mod.is_some(), prob_mod.is_some()]);
+    "FlexAttention" 1 (Q: Float, K: Float, V: Float)
+        { prob_mod: Option<Nested>, scale: Option<f64>, score_mod: Option<Nested>, softmax_precision: Option<DType> }
+        => flex_attention(cx, [Q, K, V], scale, softmax_precision, [score_mod.is_some(), prob_mod.is_some()]);
 }
 
 /// An attribute that is a graph; the meaning takes it from its context.
@@ -197,7 +205,9 @@ fn by_heads<'g>(x: X<'g>, heads: Option<i64>) -> Result<X<'g>> {
     match (x.rank(), heads) {
         (3, Some(n)) => split_heads(x, n)?.transpose(&[0, 2, 1, 3]),
         (3, None) => refuse!("inputs of rank 3 need the number of heads"),
-        (4, Some(n)) if x.dim(1)?.equals(&Dim::Const(n)) == Some(false) => refuse!("{} does not have {n} heads", x.ty()),
+        (4, Some(n)) if x.dim(1)?.equals(&Dim::Const(n)) == Some(false) => {
+            refuse!("{} does not have {n} heads", x.ty())
+        }
         (4, _) => Ok(x),
         _ => refuse!("query, key and value have rank 3 or 4, not {}", x.ty()),
     }
@@ -307,7 +317,8 @@ pub(super) fn rotary_embedding<'g>(
     };
     let size = split.dim(3)?;
     let rotated = if how.dim == 0 { size.clone() } else { Dim::Const(how.dim) };
-    if rotated.modulo(&Dim::Const(2)).equals(&Dim::ZERO) == Some(false) || rotated.at_most(&size) == Some(false) {
+    let odd = rotated.modulo(&Dim::Const(2)).equals(&Dim::ZERO) == Some(false);
+    if how.dim < 0 || odd || rotated.at_most(&size) == Some(false) {
         refuse!("cannot rotate {rotated} of {size} elements");
     }
     let half = rotated.floor_div(&Dim::Const(2));

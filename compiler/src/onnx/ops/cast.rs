@@ -4,8 +4,10 @@ use numrsc_ir::{DType, Elems, Result, Tensor, build::X, refuse};
 
 onnx_ops! { pub(super) CAST in "", |g, cx|
     "Cast"      1 (x: Any)            { to: String } => cast(x, type_named(&to)?, true, "up");
-    "Cast"      6 (x: Any)            { to: DType, saturate: bool = true, round_mode: String = "up".into() } => cast(x, to, saturate, &round_mode);
-    "CastLike" 15 (x: Any, like: Any) { saturate: bool = true, round_mode: String = "up".into() }            => cast(x, like.dtype(), saturate, &round_mode);
+    "Cast"      6 (x: Any)            { to: DType, saturate: bool = true, round_mode: String = "up".into() }
+        => cast(x, to, saturate, &round_mode);
+    "CastLike" 15 (x: Any, like: Any) { saturate: bool = true, round_mode: String = "up".into() }
+        => cast(x, like.dtype(), saturate, &round_mode);
     "BitCast"  26 (x: Any)            { to: DType } => bit_cast(x, to);
 }
 
@@ -18,7 +20,9 @@ fn cast<'g>(x: X<'g>, to: DType, saturate: bool, round_mode: &str) -> Result<X<'
         _ if x.dtype() == to => Ok(x),
         _ if x.dtype() == DType::Str => match x.as_const() {
             Some(t) => x.graph().constant(parsed(&t, to)?),
-            None => refuse!("strings that are not constants cannot be converted to {to}: there is no native code for it"),
+            None => {
+                refuse!("strings that are not constants cannot be converted to {to}: there is no native code for it")
+            }
         },
         DType::Str => match x.as_const() {
             Some(t) => x.graph().constant(printed(&t)?),

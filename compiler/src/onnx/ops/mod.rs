@@ -28,8 +28,8 @@ mod sequence;
 mod shape;
 mod signal;
 mod slice;
-mod sort;
 mod softmax;
+mod sort;
 mod text;
 mod training;
 

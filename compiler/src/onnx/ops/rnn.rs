@@ -9,60 +9,67 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) RNN in "", |g, cx|
-    "RNN" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, output_sequence: bool = false,
-    } => rnn([X, W, R], [B, sequence_lens, initial_h],
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "RNN" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
-    } => rnn([X, W, R], [B, sequence_lens, initial_h],
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "RNN" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, layout: bool = false,
-    } => rnn([X, W, R], [B, sequence_lens, initial_h],
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
-    "GRU" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, output_sequence: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], false,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "GRU" 3 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, linear_before_reset: bool = false,
-        output_sequence: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "GRU" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, linear_before_reset: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "GRU" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, layout: bool = false,
-        linear_before_reset: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
-    "LSTM" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float, P: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-        output_sequence: bool = false,
-    } => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "LSTM" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float, P: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-    } => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "LSTM" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float, P: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-        layout: bool = false,
-    } => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
+    "RNN" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          output_sequence: bool = false }
+        => rnn([X, W, R], [B, sequence_lens, initial_h],
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "RNN" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64> }
+        => rnn([X, W, R], [B, sequence_lens, initial_h],
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "RNN" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, layout: bool = false }
+        => rnn([X, W, R], [B, sequence_lens, initial_h],
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
+    "GRU" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          output_sequence: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], false,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "GRU" 3 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          linear_before_reset: bool = false, output_sequence: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "GRU" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          linear_before_reset: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "GRU" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          layout: bool = false, linear_before_reset: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
+    "LSTM" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
+             P: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false, output_sequence: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "LSTM" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
+             P: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "LSTM" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
+              P: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false, layout: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
+               How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
 }
 
 fn rnn<'g>([x, w, r]: [X<'g>; 3], [b, lens, h]: [Option<X<'g>>; 3], how: How) -> Result<Vec<X<'g>>> {
@@ -133,7 +140,10 @@ pub(super) enum Weights<'g> {
     Plain(X<'g>),
     /// `w` in i32 with its zero point taken away, `scale` of shape `[directions, 1 or out]`. The other factor is
     /// quantised to 8 bits on the fly, with one range per direction.
-    Quantised { w: X<'g>, scale: X<'g> },
+    Quantised {
+        w: X<'g>,
+        scale: X<'g>,
+    },
 }
 
 impl<'g> Weights<'g> {
@@ -174,9 +184,8 @@ pub(super) fn quantised<'g>(x: X<'g>) -> Result<(X<'g>, X<'g>, X<'g>)> {
     let (low, high) = (x.min(&axes, true)?.map(|x| x.min(0.0))?, x.max(&axes, true)?.map(|x| x.max(0.0))?);
     let step = g.map([low, high], |[l, h]| h.eq(l).select(h.lit(1.0), (h - l) / 255.0))?;
     let zero = g.map([low, step], |[l, s]| (0.0 - l / s).clamp(0.0, 255.0).round().cast(DType::U8))?;
-    let q = g.map([x, step, zero], |[x, s, z]| {
-        ((x / s).round() + z.cast(x.dtype())).clamp(0.0, 255.0).cast(DType::U8)
-    })?;
+    let q =
+        g.map([x, step, zero], |[x, s, z]| ((x / s).round() + z.cast(x.dtype())).clamp(0.0, 255.0).cast(DType::U8))?;
     Ok((q, zero, step))
 }
 
@@ -360,9 +369,10 @@ impl Step {
         };
         let Some(n) = lens else { return Ok(LoopOut { cond: b.cond, rows: vec![next[0]], states: next }) };
         let row = g.map([next[0], b.round, n], |[y, t, n]| t.lt(n).select(y, 0.0))?;
-        let states = next.iter().zip(&b.states).map(|(new, old)| {
-            g.map([*new, *old, b.round, n], |[new, old, t, n]| t.lt(n).select(new, old))
-        });
+        let states = next
+            .iter()
+            .zip(&b.states)
+            .map(|(new, old)| g.map([*new, *old, b.round, n], |[new, old, t, n]| t.lt(n).select(new, old)));
         Ok(LoopOut { cond: b.cond, states: states.collect::<Result<_>>()?, rows: vec![row] })
     }
 

@@ -116,8 +116,7 @@ fn transform<'g>(x: X<'g>, length: &Dim, inverse: bool, onesided: bool) -> Resul
     y.transpose(&[0, 2, 1, 3])?.cast(dtype)
 }
 
-/// Transforms of frames of the signal `x[batch, n, parts]`, each multiplied by the window. Exporters also write real
-/// signals as `x[batch, n]`.
+/// Transforms of frames of the signal `x[batch, n, parts]`, each multiplied by the window.
 fn stft<'g>(
     x: X<'g>,
     step: X<'g>,
@@ -125,10 +124,10 @@ fn stft<'g>(
     frame_length: Option<X<'g>>,
     onesided: bool,
 ) -> Result<X<'g>> {
-    let g = x.graph();
+    // A real signal may lack the last axis (ONNX Runtime takes it so, and exporters rely on it).
     let x = if x.rank() == 2 { x.unsqueeze(&[2])? } else { x };
-    let shape = x.shape();
-    let [batch, n, parts] = &shape[..] else { refuse!("the signal has three axes, not {}", x.ty()) };
+    let (g, shape) = (x.graph(), x.shape());
+    let [batch, n, parts] = &shape[..] else { refuse!("the signal has two or three axes, not {}", x.ty()) };
     let length = match (frame_length, window) {
         (Some(l), _) => size(l)?,
         (None, Some(w)) => w.dim(0)?,

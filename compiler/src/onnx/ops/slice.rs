@@ -88,7 +88,8 @@ pub(super) fn slice<'g>(
             (firsts[i], sizes[i], fixed[i]) = (first, size, step);
             continue;
         }
-        let at = g.map([g.range(DType::I64, &size)?, g.size(&first)?, steps[i]], |[i, first, step]| first + i * step)?;
+        let at =
+            g.map([g.range(DType::I64, &size)?, g.size(&first)?, steps[i]], |[i, first, step]| first + i * step)?;
         picked = picked.gather(at, i, 0)?;
         sizes[i] = size;
     }
@@ -152,13 +153,7 @@ fn run_time_bounds<'g>(start: X<'g>, end: X<'g>, step: X<'g>, n: &Dim) -> Result
 }
 
 /// `pads` holds what goes before each of the axes, then what goes after; negative numbers crop.
-pub(super) fn pad<'g>(
-    x: X<'g>,
-    pads: X<'g>,
-    value: Option<X<'g>>,
-    axes: Option<X<'g>>,
-    mode: &str,
-) -> Result<X<'g>> {
+pub(super) fn pad<'g>(x: X<'g>, pads: X<'g>, value: Option<X<'g>>, axes: Option<X<'g>>, mode: &str) -> Result<X<'g>> {
     let half = match static_len(pads)? {
         n if n % 2 == 0 && (axes.is_some() || n == 2 * x.rank()) => Dim::from(n / 2),
         n => refuse!("{n} pads for {}", x.ty()),
