@@ -197,7 +197,7 @@ fn lp_norm<'g>(x: X<'g>, axis: i64, p: i64) -> Result<X<'g>> {
     let x = x.cast(wide(dtype))?;
     let norm = match p {
         1 => x.map(|x| x.abs())?.sum(&[axis], true)?,
-        2 => x.map(|x| x.square())?.sum(&[axis], true)?.map(|s| s.sqrt())?,
+        2 => x.map(|x| x.square())?.sum(&[axis], true)?.map(|x| x.sqrt())?,
         _ => refuse!("p is {p}, supported are 1 and 2"),
     };
     g.map([x, norm], |[x, n]| n.eq(0.0).select(n, x / n).cast(dtype))

@@ -89,8 +89,8 @@ fn over<'g>(x: X<'g>, axes: Option<X<'g>>, keep: bool, noop: bool) -> Result<Red
         None => {}
     }
     // A scatter, so that an axis that does not exist is an error at run time.
-    let (no, yes) = (g.full(DType::Bool, 0.0, &[rank.clone()])?, g.full(DType::Bool, 1.0, &[len.clone()])?);
-    let mut mask = no.scatter(ScatterFn::Set, axes.wrap_indices(&rank)?, yes)?;
+    let fill = |value: f64, n: &Dim| g.full(DType::Bool, value, std::slice::from_ref(n));
+    let mut mask = fill(0.0, &rank)?.scatter(ScatterFn::Set, axes.wrap_indices(&rank)?, fill(1.0, &len)?)?;
     if !noop && len.equals(&Dim::ZERO) != Some(false) {
         mask = g.map([mask, g.size(&len)?], |[m, n]| m.or(n.eq(0.0)))?;
     }
@@ -118,13 +118,13 @@ impl<'g> Reduction<'g> {
 
     /// `sqrt(Σ x²)`
     fn l2(&self) -> Result<X<'g>> {
-        self.as_float(self.squares()?, |s| s.sqrt())
+        self.as_float(self.squares()?, |x| x.sqrt())
     }
 
     /// `log(Σ x)`
     fn log_sum(&self) -> Result<X<'g>> {
         let sum = self.fold(ReduceFn::Sum, self.x.cast(wide(self.x.dtype()))?, self.keep)?;
-        self.as_float(sum, |s| s.log())
+        self.as_float(sum, |x| x.log())
     }
 
     /// `log(Σ exp(x)) = m + log(Σ exp(x - m))` with `m = max(x)`, which keeps the exponentials from overflowing. Where

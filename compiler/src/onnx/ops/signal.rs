@@ -17,14 +17,11 @@ onnx_ops! { pub(super) SIGNAL in "", |g, cx|
         => dft(x, dft_length, axis, inverse, onesided);
     "STFT"           17 (x: Float, frame_step: Index; window: Float, frame_length: Index) { onesided: bool = true }
         => stft(x, frame_step, window, frame_length, onesided);
-    "HannWindow"     17 (size: Index)
-        { output_datatype: DType = DType::F32, periodic: bool = true }
+    "HannWindow"     17 (size: Index) { output_datatype: DType = DType::F32, periodic: bool = true }
         => window(size, output_datatype, periodic, |turn| 0.5 - turn.cos() * 0.5);
-    "HammingWindow"  17 (size: Index)
-        { output_datatype: DType = DType::F32, periodic: bool = true }
+    "HammingWindow"  17 (size: Index) { output_datatype: DType = DType::F32, periodic: bool = true }
         => window(size, output_datatype, periodic, |turn| HAMMING - turn.cos() * (1.0 - HAMMING));
-    "BlackmanWindow" 17 (size: Index)
-        { output_datatype: DType = DType::F32, periodic: bool = true }
+    "BlackmanWindow" 17 (size: Index) { output_datatype: DType = DType::F32, periodic: bool = true }
         => window(size, output_datatype, periodic, |turn| 0.42 - turn.cos() * 0.5 + (turn * 2.0).cos() * 0.08);
     "MelWeightMatrix" 17 (num_mel_bins: Index, dft_length: Index, sample_rate: Index, lower: Float, upper: Float)
         { output_datatype: DType = DType::F32 }
