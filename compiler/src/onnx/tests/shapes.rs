@@ -197,14 +197,23 @@ fn slices_keep_names() {
 
 #[test]
 fn slices_by_other_sizes() {
-    // The mask of decoders with a cache: mask[:, past : past + seq, : past + seq].
+    // The mask of decoders with a cache, mask[:, past : past + seq, : past + seq], added to the scores.
     let mut nodes = sizes(&[1]);
     nodes.extend([node("Shape", &["past"], &["ps"]), vector("one", &[1]), node("Gather", &["ps", "one"], &["p"])]);
     nodes.extend([node("Add", &["p", "n1"], &["total"]), node("Sub", &["total", "n1"], &["from"])]);
     nodes.push(node("Slice", &["mask", "from", "total", "one"], &["rows"]));
-    nodes.extend([vector("two", &[2]), node("Slice", &["rows", "zero", "total", "two"], &["y"])]);
-    let inputs = vec![hidden(), input("past", F32, &["batch", "past"]), input("mask", F32, &["1", "1024", "1024"])];
-    assert_eq!(ty(inputs, nodes), "f32[1, min(1024, past + seq) - min(1024, past), min(1024, past + seq)]");
+    nodes.extend([vector("two", &[2]), node("Slice", &["rows", "zero", "total", "two"], &["z"])]);
+    nodes.push(with(node("Concat", &["k", "past"], &["keys"]), vec![int("axis", 1)]));
+    nodes.extend([node("Unsqueeze", &["k", "two"], &["q"]), node("Unsqueeze", &["keys", "one"], &["kt"])]);
+    nodes.extend([node("Mul", &["q", "kt"], &["scores"]), node("Add", &["scores", "z"], &["y"])]);
+    let inputs = || {
+        let mask = input("mask", F32, &["1", "1024", "1024"]);
+        vec![hidden(), input("k", F32, &["batch", "seq"]), input("past", F32, &["batch", "past"]), mask]
+    };
+    let func = build(inputs(), nodes, &["z", "y"]);
+    let types: Vec<String> = func.results().iter().map(|r| func.ty(*r).to_string()).collect();
+    assert_eq!(types[0], "f32[1, max(0, min(1024, seq + past) - past), min(1024, seq + past)]");
+    assert_eq!(types[1], "f32[batch, seq, seq + past]");
 }
 
 #[test]
