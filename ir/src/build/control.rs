@@ -34,6 +34,44 @@ struct Built {
     empty: Vec<bool>,
 }
 
+impl Built {
+    /// Bring result `i` to the smaller rank that the other branch gives, by dropping axes that may have size 1.
+    ///
+    /// torch exports `squeeze` as a branch on a size, so the rank of the result depends on a value. The rank of the
+    /// branch that squeezes is taken; where the other one runs and the size is not 1, its reshape fails at run time.
+    fn squeeze_like(&mut self, i: usize, o: &Built) -> Result<()> {
+        let result = self.func.results()[i];
+        let (Type::Tensor(from), Type::Tensor(to)) = (self.func.ty(result), o.func.ty(o.func.results()[i])) else {
+            return Ok(());
+        };
+        if from.rank() <= to.rank() || from.dtype != to.dtype {
+            return Ok(());
+        }
+        let Some(shape) = subsequence(&from.shape, &to.shape) else { return Ok(()) };
+        let squeezed = self.func.push(Op::Reshape { shape }, &[result])?;
+        let mut results = self.func.results().to_vec();
+        results[i] = squeezed;
+        self.func.set_results(results);
+        Ok(())
+    }
+}
+
+/// `shape` without some axes that are not known to differ from 1, such that the rest may be `like`.
+fn subsequence(shape: &[Dim], like: &[Dim]) -> Option<Vec<Dim>> {
+    match (shape.split_first(), like.split_first()) {
+        (None, None) => Some(vec![]),
+        (None, Some(_)) => None,
+        (Some((d, rest)), wanted) => {
+            let keep = wanted.filter(|(w, _)| d.equals(w) != Some(false)).and_then(|(_, like)| subsequence(rest, like));
+            match keep {
+                Some(tail) => Some([&[d.clone()], &tail[..]].concat()),
+                None if d.equals(&Dim::ONE) != Some(false) => subsequence(rest, like),
+                None => None,
+            }
+        }
+    }
+}
+
 impl Graph {
     /// Run one of two functions of the captured values. A condition known at compile time leaves only one of them.
     pub fn if_<'g, E: From<Error>>(
@@ -51,13 +89,17 @@ impl Graph {
         }
         // Both are built before the first error is returned, so that both can report.
         let (then, or) = (self.branch(captures, then), self.branch(captures, or));
-        let (then, or) = (then?, or?);
+        let (mut then, mut or) = (then?, or?);
         let count = then.func.results().len();
         if count != or.func.results().len() {
             refuse!("the branches give {count} and {} results", or.func.results().len());
         }
         if then.optional != or.optional {
             refuse!("a result of one branch is an optional, of the other it is not");
+        }
+        for i in 0..count {
+            then.squeeze_like(i, &or)?;
+            or.squeeze_like(i, &then)?;
         }
         let outer = self.visible_syms();
         let mut types = Vec::new();
@@ -124,9 +166,12 @@ impl Graph {
                 params.push(x);
             }
             let args = inner.capture(captures)?;
-            let out = body(LoopBody { graph: &inner, round, cond: keep, states: params.clone(), captures: args })?;
+            let mut out = body(LoopBody { graph: &inner, round, cond: keep, states: params.clone(), captures: args })?;
             if out.states.len() != states.len() {
                 refuse!("the loop body gives {} states, not {}", out.states.len(), states.len());
+            }
+            for (x, t) in out.states.iter_mut().zip(&types) {
+                *x = x.squeeze_like(t)?;
             }
             let mut settled = true;
             for (i, (t, next)) in types.iter_mut().zip(&out.states).enumerate() {
@@ -302,6 +347,16 @@ impl Graph {
 }
 
 impl<'g> X<'g> {
+    /// This tensor with the smaller rank of a type, if dropping axes that may have size 1 gives it.
+    fn squeeze_like(self, like: &Type) -> Result<X<'g>> {
+        match (self.ty(), like) {
+            (Type::Tensor(from), Type::Tensor(to)) if from.rank() > to.rank() => {
+                subsequence(&from.shape, &to.shape).map_or(Ok(self), |shape| self.reshape(&shape))
+            }
+            _ => Ok(self),
+        }
+    }
+
     /// Result number `index` of an op with several.
     pub fn get(self, index: usize) -> Result<X<'g>> {
         self.g.raw(Op::Get { index: index as i64 }, &[self])
