@@ -2,11 +2,16 @@
 //!
 //! A [`Dim`] is a sum of terms `coefficient * atom * atom …`. Sums, products and exact quotients are expanded;
 //! what does not expand (floor division, min, max, broadcast) is an opaque atom over normalised operands. The rest of
-//! the solver asks intervals: "cannot prove" is an answer, and callers must then not act.
+//! the solver asks intervals, case by case: "cannot prove" is an answer, and callers must then not act.
 mod bounds;
 
 pub use bounds::Range;
-use std::{borrow::Cow, collections::BTreeMap, fmt, ops, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    fmt, ops,
+    sync::Arc,
+};
 
 /// The name of a symbol. Names beginning with `$` stand for any integer, all others for sizes (0 or more).
 pub type Sym = Arc<str>;
@@ -176,13 +181,25 @@ impl Dim {
             (Dim::Const(1), _) => Some(b.clone()),
             (_, Dim::Const(1)) => Some(self.clone()),
             (Dim::Const(_), Dim::Const(_)) => None,
-            // The other one is 1 or the same at run time, or an error. So is one that is never larger (0 against 1
-            // would give 0: then the broadcast fails at run time, where it is checked).
-            (Dim::Const(_), _) => Some(self.clone()),
-            (_, Dim::Const(_)) => Some(b.clone()),
-            _ if b.at_most(self) == Some(true) => Some(self.clone()),
-            _ if self.at_most(b) == Some(true) => Some(b.clone()),
-            _ => Some(Dim::from_atom(ordered(self, b, Atom::Broadcast))),
+            // The other one is 1 or the same at run time, or an error.
+            _ if self.equals(&Dim::ONE) == Some(false) => Some(self.clone()),
+            _ if b.equals(&Dim::ONE) == Some(false) => Some(b.clone()),
+            _ => {
+                // Order and repetition do not matter: all sizes that are not 1 are the same.
+                let mut sizes = BTreeSet::new();
+                self.broadcast_operands(&mut sizes);
+                b.broadcast_operands(&mut sizes);
+                sizes.into_iter().reduce(|all, d| Dim::from_atom(ordered(&all, &d, Atom::Broadcast)))
+            }
+        }
+    }
+
+    fn broadcast_operands(&self, sizes: &mut BTreeSet<Dim>) {
+        if let Some(Atom::Broadcast(a, b)) = self.as_atom() {
+            a.broadcast_operands(sizes);
+            b.broadcast_operands(sizes);
+        } else {
+            sizes.insert(self.clone());
         }
     }
 

@@ -83,9 +83,8 @@ impl Expr {
                     Kind::Modulo => a.checked_sub(b.checked_mul(floor(a, b)?)?),
                     Kind::Lesser => Some(a.min(b)),
                     Kind::Greater => Some(a.max(b)),
-                    // Where one of two different sizes is 0, nothing is claimed: that fails, or gives 0, at run time.
-                    Kind::Broadcast if a == 1 => (b >= 1).then_some(b),
-                    Kind::Broadcast => (a == b || (b == 1 && a >= 1)).then_some(a),
+                    Kind::Broadcast if a == 1 => Some(b),
+                    Kind::Broadcast => (a == b || b == 1).then_some(a),
                 }
             }
         }

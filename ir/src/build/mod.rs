@@ -251,12 +251,26 @@ pub fn broadcast_shapes(a: &[Dim], b: &[Dim]) -> Result<Vec<Dim>> {
     let at = |s: &[Dim], i: usize| if i + s.len() >= rank { s[i + s.len() - rank].clone() } else { Dim::ONE };
     let mut shape = Vec::with_capacity(rank);
     for i in 0..rank {
-        match at(a, i).broadcast(&at(b, i)) {
+        match common_size(&at(a, i), &at(b, i)) {
             Some(d) => shape.push(d),
             None => refuse!("shapes {a:?} and {b:?} do not broadcast"),
         }
     }
     Ok(shape)
+}
+
+/// The size two sizes broadcast to. Where one is never larger than the other, the other is taken: this is wrong only
+/// where 0 meets 1, which is then refused at run time.
+fn common_size(a: &Dim, b: &Dim) -> Option<Dim> {
+    if a.as_const().is_none() && b.as_const().is_none() {
+        if b.at_most(a) == Some(true) {
+            return Some(a.clone());
+        }
+        if a.at_most(b) == Some(true) {
+            return Some(b.clone());
+        }
+    }
+    a.broadcast(b)
 }
 
 impl<'g> X<'g> {
@@ -319,6 +333,16 @@ impl<'g> X<'g> {
             Op::Const { value } => Some(value.clone()),
             _ => None,
         }
+    }
+
+    /// The scalar that every element of this tensor is, if that is a constant.
+    pub fn as_fill(self) -> Option<Tensor> {
+        let node = self.g.node(self.v);
+        let filled = match &node.op {
+            Op::Broadcast { .. } => X { v: node.args[0], ..self },
+            _ => self,
+        };
+        filled.as_const().filter(|t| t.len() == 1)?.reshaped(vec![]).ok()
     }
 
     /// The integers this constant holds.

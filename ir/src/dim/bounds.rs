@@ -1,9 +1,10 @@
 //! What holds for all values of the symbols: intervals, and case analysis of `min` and `max` where intervals are too
 //! coarse.
-use super::{Atom, Dim, Sym, Term};
+use super::{Atom, Dim, Sym};
 
-/// How many `min`, `max` and broadcasts of an expression are taken apart in a proof.
-const MAX_CASES: usize = 6;
+/// How many atoms of a sum a proof takes apart, and of how many terms.
+const MAX_CASES: u32 = 4;
+const MAX_CASE_TERMS: usize = 8;
 
 /// A closed interval; the ends stand for infinity at the limits of `i64`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,20 +73,16 @@ impl Wide {
     }
 }
 
-
 impl Dim {
     /// `Some(true)` if equal for all symbols, `Some(false)` if never equal, `None` if it depends.
     pub fn equals(&self, b: &Dim) -> Option<bool> {
         if self == b && !self.is_too_large() {
             return Some(true);
         }
-        let range = (self - b).range(&Range::of_sym);
-        if range.low == 0 && range.high == 0 {
-            Some(true)
-        } else if range.low > 0 || range.high < 0 {
-            Some(false)
-        } else {
-            None
+        match (self.at_most(b), b.at_most(self)) {
+            (Some(true), Some(true)) => Some(true),
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            _ => None,
         }
     }
 
@@ -94,38 +91,41 @@ impl Dim {
         let room = b - self;
         if room.never_negative(MAX_CASES) {
             Some(true)
-        } else if room.range(&Range::of_sym).high < 0 {
+        } else if (&-&room - &Dim::ONE).never_negative(MAX_CASES) {
             Some(false)
         } else {
             None
         }
     }
 
-    /// Is this 0 or more for all symbols? `false` means "not provable".
-    fn never_negative(&self, cases: usize) -> bool {
-        if self.range(&Range::of_sym).low >= 0 {
+    /// Is this 0 or more for all symbols? Where intervals do not tell, one `min`, `max`, broadcast or floor division
+    /// after the other is replaced by its cases or by its bound, so that what they share with other terms cancels.
+    fn never_negative(&self, cases: u32) -> bool {
+        if self.wide_range(&Range::of_sym).low >= 0 {
             return true;
         }
-        let Some((rest, coef, atom)) = self.choice().filter(|_| cases > 0) else { return false };
-        let with = |x: &Dim| &rest + &(&Dim::Const(coef) * x);
-        let holds = |x: &Dim| with(x).never_negative(cases - 1);
-        match atom {
-            // A maximum counted positively, or a minimum counted negatively, makes the sum at least what either
-            // operand would make it. Otherwise the value is one of the two, and the claim must hold for both.
-            Atom::Max(x, y) if coef > 0 => holds(&x) || holds(&y),
-            Atom::Min(x, y) if coef < 0 => holds(&x) || holds(&y),
-            Atom::Max(x, y) | Atom::Min(x, y) | Atom::Broadcast(x, y) => holds(&x) && holds(&y),
-            _ => false,
+        let Dim::Sum(sum) = self else { return false };
+        if cases == 0 || sum.terms.len() > MAX_CASE_TERMS {
+            return false;
         }
-    }
-
-    /// The first term that is a multiple of a `min`, `max` or broadcast, and the sum of the others.
-    fn choice(&self) -> Option<(Dim, i64, Atom)> {
-        let mut terms = self.terms();
-        let is_choice = |t: &Term| matches!(&t.factors[..], [Atom::Max(..) | Atom::Min(..) | Atom::Broadcast(..)]);
-        let at = terms.iter().position(is_choice)?;
-        let mut term = terms.remove(at);
-        Some((Dim::from_terms(terms), term.coef, term.factors.remove(0)))
+        sum.terms.iter().any(|t| {
+            let [atom] = &t.factors[..] else { return false };
+            let rest = || self - &Dim::from_terms(vec![t.clone()]);
+            let coef = Dim::Const(t.coef);
+            let holds_with = |d: &Dim| (&rest() + &(&coef * d)).never_negative(cases - 1);
+            match atom {
+                // The smaller of two sums is either of them, and the larger one is at least both.
+                Atom::Min(a, b) if t.coef < 0 => holds_with(a) || holds_with(b),
+                Atom::Max(a, b) if t.coef > 0 => holds_with(a) || holds_with(b),
+                Atom::Min(a, b) | Atom::Max(a, b) | Atom::Broadcast(a, b) => holds_with(a) && holds_with(b),
+                // a - c + 1 <= c * floor(a / c) <= a
+                Atom::FloorDiv(a, Dim::Const(c)) if *c > 0 => {
+                    let bound = if t.coef > 0 { a - &Dim::Const(c - 1) } else { a.clone() };
+                    (&(&rest() * &Dim::Const(*c)) + &(&coef * &bound)).never_negative(cases - 1)
+                }
+                _ => false,
+            }
+        })
     }
 
     /// An interval that holds every value the expression can take, given the intervals of its symbols.
@@ -198,6 +198,5 @@ mod tests {
         let rows = (&(&past + &seq).lesser(&Dim::Const(1024)) - &past).greater(&Dim::ZERO);
         assert_eq!(rows.at_most(&seq), Some(true));
         assert_eq!(seq.at_most(&rows), None);
-        assert_eq!(rows.broadcast(&seq), Some(seq));
     }
 }

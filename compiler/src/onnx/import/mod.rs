@@ -402,6 +402,7 @@ impl<'m> Importer<'m> {
 
     fn dimension(&self, d: Option<&DimensionValue>) -> Result<Option<Dim>, String> {
         match d {
+            Some(DimensionValue::Value(-1)) => Ok(None),
             Some(DimensionValue::Value(n)) if *n < 0 => Err(format!("it has the negative dimension {n}")),
             Some(DimensionValue::Value(n)) => Ok(Some(Dim::Const(*n))),
             Some(DimensionValue::Param(name)) if !name.is_empty() => {

@@ -214,7 +214,7 @@ macro_rules! onnx_ops {
                 name: stringify!($attr), ty: stringify!($ty), default: concat!("", $(stringify!($default))?),
             } ),*],
             import: {
-                #[allow(non_snake_case, unused_variables, unused_mut, clippy::redundant_closure_call)]
+                #[allow(non_snake_case, unused_mut, unused_variables, clippy::redundant_closure_call)]
                 fn import<'a, 'g>($cx: &$crate::onnx::import::Ctx<'a, 'g>)
                     -> Result<$crate::onnx::import::table::Outputs<'g>, $crate::onnx::import::Fail>
                 {

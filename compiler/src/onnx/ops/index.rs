@@ -117,7 +117,12 @@ fn compress<'g>(x: X<'g>, condition: X<'g>, axis: Option<i64>) -> Result<X<'g>> 
 fn non_zero(x: X<'_>) -> Result<X<'_>> {
     let g = x.graph();
     let shape = if x.rank() == 0 { vec![Dim::ONE] } else { x.shape() };
-    let found = g.map([x.flatten()?, zero(x)?], |[x, zero]| x.ne(zero))?.compress()?;
+    // Exporters count with the indices of a tensor of ones.
+    let all = x.as_fill().is_some_and(|fill| fill.dtype() != DType::Str && fill.to_f64s() != [0.0]);
+    let found = match all {
+        true => g.range(DType::I64, &x.len())?,
+        false => g.map([x.flatten()?, zero(x)?], |[x, zero]| x.ne(zero))?.compress()?,
+    };
     let mut rows = Vec::new();
     for (i, n) in shape.iter().enumerate() {
         let (stride, n) = (g.size(&Dim::product(&shape[i + 1..]))?, g.size(n)?);

@@ -167,7 +167,7 @@ fn squeeze<'g>(x: X<'g>, axes: Option<X<'g>>) -> Result<X<'g>> {
     let (g, shape) = (x.graph(), x.shape());
     let Some(axes) = axes else {
         if let Some(d) = shape.iter().find(|d| d.equals(&Dim::ONE).is_none()) {
-            refuse!("without `axes`, whether {d} in {} is 1 must be known at compile time", x.ty());
+            refuse!("without `axes`, whether {d} in {} is 1 must be known (give it a size: --dim)", x.ty());
         }
         let ones: Vec<usize> = (0..shape.len()).filter(|&i| shape[i].equals(&Dim::ONE) == Some(true)).collect();
         return x.squeeze(&ones);

@@ -1,6 +1,7 @@
 //! Tests of loading: models are built as messages, encoded, and read back.
 mod external;
 mod load;
+mod shapes;
 mod structure;
 mod tensors;
 
