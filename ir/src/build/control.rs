@@ -215,7 +215,7 @@ impl Graph {
             for t in &rows {
                 let t = self.outside(t, &outer);
                 let t = t.as_tensor()?;
-                result_types.push(Type::tensor(t.dtype, [&[rounds.clone()], &t.shape[..]].concat()));
+                result_types.push(Type::tensor(t.dtype, [std::slice::from_ref(&rounds), &t.shape[..]].concat()));
             }
             let func = inner.into_body(results);
             let op = Op::Loop { states: states.len() as i64, body: Arc::new(func), types: result_types };
@@ -470,4 +470,78 @@ fn place(index: X<'_>, len: usize, limit: usize) -> Option<usize> {
     let i = *index.as_ints()?.first()?;
     let i = if i < 0 { i + len as i64 } else { i };
     usize::try_from(i).ok().filter(|&i| i < limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Tensor,
+        eval::{Data, eval},
+    };
+
+    fn run(g: Graph, results: &[Value], args: &[Data]) -> Vec<Data> {
+        eval(&g.finish(results), args).expect("evaluates")
+    }
+
+    fn number(n: i64) -> Data {
+        Tensor::from_i64(&[], &[n]).into()
+    }
+
+    /// Append `element` to an empty sequence, round after round.
+    fn appended<'g>(
+        g: &'g Graph,
+        trips: X<'g>,
+        captures: &[X<'g>],
+        element: &dyn for<'b> Fn(X<'b>, &[X<'b>]) -> Result<X<'b>>,
+    ) -> Result<X<'g>> {
+        let empty = g.seq(&[], Some(Elem::Tensor { dtype: DType::I64, shape: None }))?;
+        let go = g.scalar(DType::Bool, 1.0)?;
+        let (last, _) = g.loop_(trips, go, &[empty], captures, &|b| {
+            let next = b.states[0].seq_insert(None, element(b.round, &b.captures)?)?;
+            Ok::<_, Error>(LoopOut { cond: b.cond, states: vec![next], rows: vec![] })
+        })?;
+        Ok(last[0])
+    }
+
+    #[test]
+    fn a_sequence_that_starts_empty_holds_what_the_loop_puts_in() -> Result<()> {
+        let g = Graph::new();
+        let trips = g.param(Type::scalar(DType::I64))?;
+        let seq = appended(&g, trips, &[], &|round, _| round.reshape(&[Dim::ONE]))?;
+        assert_eq!(seq.ty().to_string(), "seq<i64[1]>");
+        let second = seq.seq_at(g.scalar(DType::I64, 1.0)?)?.v;
+        assert_eq!(run(g, &[second], &[number(3)]), [Tensor::from_i64(&[1], &[1]).into()]);
+        Ok(())
+    }
+
+    #[test]
+    fn sizes_that_change_from_round_to_round_are_not_taken_for_all_elements() -> Result<()> {
+        let g = Graph::new();
+        let trips = g.param(Type::scalar(DType::I64))?;
+        let seq = appended(&g, trips, &[], &|round, _| round.graph().range(DType::I64, &round.to_sizes()?[0]))?;
+        assert_eq!(seq.ty().to_string(), "seq<i64[?]>");
+        let last = seq.seq_at(g.scalar(DType::I64, -1.0)?)?.v;
+        assert_eq!(run(g, &[last], &[number(3)]), [Tensor::from_i64(&[2], &[0, 1]).into()]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_captured_sequence_of_known_structure_stays_known() -> Result<()> {
+        let g = Graph::new();
+        let (scalar, vector) = (Type::scalar(DType::I64), Type::tensor(DType::I64, [Dim::sym("n")]));
+        let (cond, a, b) = (g.param(Type::scalar(DType::Bool))?, g.param(scalar)?, g.param(vector)?);
+        // The elements differ in rank, so only their places tell their types.
+        let seq = g.seq(&[a, b], None)?;
+        let out =
+            g.if_(cond, &[seq], &|g, xs| Ok::<_, Error>(vec![xs[0].seq_at(g.scalar(DType::I64, 0.0)?)?]), &|g, xs| {
+                Ok(vec![xs[0].seq_at(g.scalar(DType::I64, 1.0)?)?.sum(&[0], false)?])
+            })?[0];
+        assert_eq!(out.ty(), Type::scalar(DType::I64));
+        let no = Tensor::from_elems(DType::Bool, vec![], &crate::Elems::Int(vec![0]));
+        let args = [no.into(), number(7), Tensor::from_i64(&[2], &[1, 2]).into()];
+        let result = out.v;
+        assert_eq!(run(g, &[result], &args), [number(3)]);
+        Ok(())
+    }
 }

@@ -14,15 +14,18 @@ use numrsc_ir::{
 use std::{cell::RefCell, collections::BTreeSet};
 
 onnx_ops! { pub(super) CONTROL in "", |g, cx|
-    "If"           1 (cond: Bool)                              { then_branch: Subgraph, else_branch: Subgraph } => if_(cx, cond);
-    "Loop"         1 (; trips: Int, cond: Bool, ..init: Value) { body: Subgraph }                               => loop_(cx, trips, cond, init);
-    "Scan"         8 (; sequence_lens: Int, ..xs: Any)         { body: Subgraph, num_scan_inputs: i64, directions: Vec<i64> = vec![] }
-        => scan_batched(cx, sequence_lens, xs, num_scan_inputs, directions);
-    "Scan"         9 (..xs: Any)                               { body: Subgraph, num_scan_inputs: i64,
-                                                                 scan_input_axes: Vec<i64> = vec![], scan_input_directions: Vec<i64> = vec![],
-                                                                 scan_output_axes: Vec<i64> = vec![], scan_output_directions: Vec<i64> = vec![] }
-        => scan(cx, xs, num_scan_inputs, [scan_input_axes, scan_input_directions, scan_output_axes, scan_output_directions]);
-    "SequenceMap" 17 (..xs: Value)                             { body: Subgraph }                               => sequence_map(cx, xs);
+    "If" 1 (cond: Bool) { then_branch: Subgraph, else_branch: Subgraph } => if_(cx, cond);
+    "Loop" 1 (; trips: Int, cond: Bool, ..init: Value) { body: Subgraph } => loop_(cx, trips, cond, &init);
+    "Scan" 8 (; sequence_lens: Int, ..xs: Any) {
+        body: Subgraph, num_scan_inputs: i64, directions: Vec<i64> = vec![],
+    } => scan_batched(cx, sequence_lens, &xs, num_scan_inputs, directions);
+    "Scan" 9 (..xs: Any) {
+        body: Subgraph, num_scan_inputs: i64,
+        scan_input_axes: Vec<i64> = vec![], scan_input_directions: Vec<i64> = vec![],
+        scan_output_axes: Vec<i64> = vec![], scan_output_directions: Vec<i64> = vec![],
+    } => scan(cx, &xs, num_scan_inputs, (scan_input_axes, scan_input_directions),
+              (scan_output_axes, scan_output_directions));
+    "SequenceMap" 17 (..xs: Value) { body: Subgraph } => sequence_map(cx, &xs);
 }
 
 fn if_<'g>(cx: &Ctx<'_, 'g>, cond: X<'g>) -> Result<Vec<X<'g>>, Fail> {
@@ -35,12 +38,7 @@ fn if_<'g>(cx: &Ctx<'_, 'g>, cond: X<'g>) -> Result<Vec<X<'g>>, Fail> {
 
 /// `body(round, cond, states..) -> (cond, states.., rows..)`. Without the input `cond` only the trip count ends the
 /// loop, and what the body says is ignored.
-fn loop_<'g>(
-    cx: &Ctx<'_, 'g>,
-    trips: Option<X<'g>>,
-    cond: Option<X<'g>>,
-    init: Vec<X<'g>>,
-) -> Result<Vec<X<'g>>, Fail> {
+fn loop_<'g>(cx: &Ctx<'_, 'g>, trips: Option<X<'g>>, cond: Option<X<'g>>, init: &[X<'g>]) -> Result<Vec<X<'g>>, Fail> {
     let (g, body) = (cx.graph(), cx.subgraph("body")?);
     let count = init.len();
     if body.output.len() <= count {
@@ -51,7 +49,7 @@ fn loop_<'g>(
     let start = cond.map_or_else(|| g.scalar(DType::Bool, 1.0), Ok)?;
     // States that start as an optional and go on as what it holds.
     let held = RefCell::new(BTreeSet::new());
-    let (mut last, rows) = g.loop_(limit, start, &init, &captures, &|b| {
+    let (mut last, rows) = g.loop_(limit, start, init, &captures, &|b| {
         let mut inputs = vec![as_declared(cx, body, 0, b.round)?, as_declared(cx, body, 1, b.cond)?];
         inputs.extend(&b.states);
         let mut out = cx.run("body", body, b.graph, &inputs, &names, &b.captures)?;
@@ -93,6 +91,9 @@ fn element<'b>(x: X<'b>, axis: usize, reverse: bool, i: X<'b>, len: X<'b>) -> Re
     Ok(x.gather(at, axis, 0)?)
 }
 
+/// A nested graph as a function of its inputs and of what it captures.
+type Body<'f> = &'f dyn for<'b> Fn(&'b Graph, &[X<'b>], &[X<'b>]) -> Result<Vec<X<'b>>, Fail>;
+
 /// `body(states.., elements..) -> (states.., rows..)` over `len` elements, all starting from the given states.
 fn scan_loop<'g>(
     g: &'g Graph,
@@ -100,7 +101,7 @@ fn scan_loop<'g>(
     states: &[X<'g>],
     inputs: &[ScanInput<'g>],
     captures: &[X<'g>],
-    body: &dyn for<'b> Fn(&'b Graph, &[X<'b>], &[X<'b>]) -> Result<Vec<X<'b>>, Fail>,
+    body: Body<'_>,
 ) -> Result<(Vec<X<'g>>, Vec<X<'g>>), Fail> {
     let scanned: Vec<X<'g>> = inputs.iter().map(|s| s.x).collect();
     let all = [&[len], &scanned[..], captures].concat();
@@ -146,10 +147,16 @@ fn reversed(values: Vec<i64>, count: usize, name: &str) -> Result<Vec<bool>, Fai
     }
 }
 
-fn scan<'g>(cx: &Ctx<'_, 'g>, xs: Vec<X<'g>>, scanned: i64, lists: [Vec<i64>; 4]) -> Result<Vec<X<'g>>, Fail> {
+/// From opset 9 on: any axis of an input is scanned, and the rows of an output go along any axis.
+fn scan<'g>(
+    cx: &Ctx<'_, 'g>,
+    xs: &[X<'g>],
+    scanned: i64,
+    (in_axes, in_directions): (Vec<i64>, Vec<i64>),
+    (out_axes, out_directions): (Vec<i64>, Vec<i64>),
+) -> Result<Vec<X<'g>>, Fail> {
     let (g, body) = (cx.graph(), cx.subgraph("body")?);
-    let [in_axes, in_directions, out_axes, out_directions] = lists;
-    let (states, scanned) = split_inputs(&xs, scanned)?;
+    let (states, scanned) = split_inputs(xs, scanned)?;
     let axes = one_each(in_axes, scanned.len(), "scan_input_axes")?;
     let reverse = reversed(in_directions, scanned.len(), "scan_input_directions")?;
     let mut inputs = Vec::new();
@@ -185,12 +192,12 @@ fn common_len<'g>(g: &'g Graph, inputs: &[ScanInput<'g>]) -> Result<X<'g>, Fail>
 fn scan_batched<'g>(
     cx: &Ctx<'_, 'g>,
     lens: Option<X<'g>>,
-    xs: Vec<X<'g>>,
+    xs: &[X<'g>],
     scanned: i64,
     directions: Vec<i64>,
 ) -> Result<Vec<X<'g>>, Fail> {
     let (g, body) = (cx.graph(), cx.subgraph("body")?);
-    let (states, scanned) = split_inputs(&xs, scanned)?;
+    let (states, scanned) = split_inputs(xs, scanned)?;
     let reverse = reversed(directions, scanned.len(), "directions")?;
     let (batch, longest) = (scanned[0].dim(0)?, scanned[0].dim(1)?);
     let same_length = lens.is_none();
@@ -200,7 +207,7 @@ fn scan_batched<'g>(
     };
     let (names, captures) = cx.captures(&[body])?;
     let (n_states, n_scanned) = (states.len(), scanned.len());
-    let all = [&[lens], &xs[..], &captures[..]].concat();
+    let all = [&[lens], xs, &captures[..]].concat();
     let (_, rows) = g.loop_(g.size(&batch)?, g.scalar(DType::Bool, 1.0)?, &[], &all, &|b| {
         let mut samples = Vec::new();
         for x in &b.captures[..=n_states + n_scanned] {
@@ -235,7 +242,7 @@ fn padded<'b>(x: X<'b>, size: &Dim) -> Result<X<'b>, Fail> {
 }
 
 /// The graph applied to element after element of the sequences among its inputs.
-fn sequence_map<'g>(cx: &Ctx<'_, 'g>, xs: Vec<X<'g>>) -> Result<Outputs<'g>, Fail> {
+fn sequence_map<'g>(cx: &Ctx<'_, 'g>, xs: &[X<'g>]) -> Result<Outputs<'g>, Fail> {
     let (g, body) = (cx.graph(), cx.subgraph("body")?);
     let Some(first) = xs.first() else { return Err("input `input_sequence` is missing".into()) };
     first.ty().as_seq()?;
@@ -252,7 +259,7 @@ fn sequence_map<'g>(cx: &Ctx<'_, 'g>, xs: Vec<X<'g>>) -> Result<Outputs<'g>, Fai
         }
         let mut results: Vec<Vec<X<'g>>> = vec![vec![]; body.output.len()];
         for i in 0..len {
-            let args: Vec<X<'g>> = known.iter().zip(&xs).map(|(k, x)| k.as_ref().map_or(*x, |k| k[i])).collect();
+            let args: Vec<X<'g>> = known.iter().zip(xs).map(|(k, x)| k.as_ref().map_or(*x, |k| k[i])).collect();
             let out = cx.run("body", body, g, &args, &names, &captures)?;
             results.iter_mut().zip(out).for_each(|(r, x)| r.push(x));
         }
@@ -267,7 +274,7 @@ fn sequence_map<'g>(cx: &Ctx<'_, 'g>, xs: Vec<X<'g>>) -> Result<Outputs<'g>, Fai
     for x in apply_at(cx, body, &probe, index, &params, &names, &outer)? {
         empty.push(g.seq(&[], Some(Elem::Tensor { dtype: x.tensor()?.dtype, shape: None }))?);
     }
-    let all = [&xs[..], &captures[..]].concat();
+    let all = [xs, &captures[..]].concat();
     let (results, _) = g.loop_(first.seq_len()?, g.scalar(DType::Bool, 1.0)?, &empty, &all, &|b| {
         let (xs, captures) = b.captures.split_at(xs.len());
         let out = apply_at(cx, body, b.graph, b.round, xs, &names, captures)?;

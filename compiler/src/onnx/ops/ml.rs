@@ -1,5 +1,5 @@
-//! Classical machine learning (the domain `ai.onnx.ml`). Models are constants: trees, support vectors and tables become
-//! constant tensors, and rows of features are evaluated all at once. Maps have no counterpart in the IR and are refused.
+//! Classical machine learning (the domain `ai.onnx.ml`). Trees, support vectors and vocabularies become constant
+//! tensors, and all rows of features are evaluated at once. Maps have no counterpart in the IR and are refused.
 mod svm;
 mod tree;
 
@@ -10,84 +10,143 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) ML in "ai.onnx.ml", |g, cx|
-    "ArrayFeatureExtractor" 1 (x: Any, at: Int)   {}                                          => array_feature_extractor(x, at);
-    "Binarizer"             1 (x: Num)            { threshold: f64 = 0.0 }                    => binarizer(x, threshold);
-    "FeatureVectorizer"     1 (..xs: Num)         { inputdimensions: Vec<i64> = vec![] }      => feature_vectorizer(g, xs, inputdimensions);
-    "Imputer"               1 (x: Num)            { imputed_value_floats: Vec<f64> = vec![], replaced_value_float: f64 = 0.0,
-                                                    imputed_value_int64s: Vec<i64> = vec![], replaced_value_int64: i64 = 0 }
-        => imputer(x, (imputed_value_floats, replaced_value_float), (imputed_value_int64s, replaced_value_int64));
-    "Normalizer"            1 (x: Num)            { norm: String = "MAX".into() }             => normalizer(x, &norm);
-    "OneHotEncoder"         1 (x: Any)            { cats_int64s: Vec<i64> = vec![], cats_strings: Vec<String> = vec![], zeros: bool = true }
-        => one_hot_encoder(x, cats_int64s, cats_strings, zeros);
-    "Scaler"                1 (x: Num)            { offset: Vec<f64> = vec![0.0], scale: Vec<f64> = vec![1.0] } => scaler(x, &offset, &scale);
+    // Features.
+    "ArrayFeatureExtractor" 1 (x: Any, at: Int) {} => array_feature_extractor(x, at);
+    "Binarizer" 1 (x: Num) { threshold: f64 = 0.0 } => binarizer(x, threshold);
+    "FeatureVectorizer" 1 (..xs: Num) { inputdimensions: Vec<i64> = vec![] }
+        => feature_vectorizer(g, xs, &inputdimensions);
+    "Imputer" 1 (x: Num) {
+        imputed_value_floats: Vec<f64> = vec![], replaced_value_float: f64 = 0.0,
+        imputed_value_int64s: Vec<i64> = vec![], replaced_value_int64: i64 = 0,
+    } => imputer(x, (imputed_value_floats, replaced_value_float), (&imputed_value_int64s, replaced_value_int64));
+    "Normalizer" 1 (x: Num) { norm: String = "MAX".into() } => normalizer(x, &norm);
+    "OneHotEncoder" 1 (x: Any) {
+        cats_int64s: Vec<i64> = vec![], cats_strings: Vec<String> = vec![], zeros: bool = true,
+    } => one_hot_encoder(x, cats_int64s, cats_strings, zeros);
+    "Scaler" 1 (x: Num) { offset: Vec<f64> = vec![0.0], scale: Vec<f64> = vec![1.0] } => scaler(x, &offset, &scale);
 
-    "CategoryMapper"        1 (x: Any)            { cats_int64s: Vec<i64> = vec![], cats_strings: Vec<String> = vec![],
-                                                    default_int64: i64 = -1, default_string: String = "_Unused".into() }
-        => category_mapper(x, cats_int64s, cats_strings, default_int64, default_string);
-    "LabelEncoder"          1 (x: Any)            { classes_strings: Vec<String> = vec![], default_int64: i64 = -1, default_string: String = "_Unused".into() }
-        => category_mapper(x, (0..classes_strings.len() as i64).collect(), classes_strings, default_int64, default_string);
-    "LabelEncoder"          2 (x: Any)            { keys_floats: Vec<f64> = vec![], keys_int64s: Vec<i64> = vec![], keys_strings: Vec<String> = vec![],
-                                                    values_floats: Vec<f64> = vec![], values_int64s: Vec<i64> = vec![], values_strings: Vec<String> = vec![],
-                                                    default_float: f64 = -0.0, default_int64: i64 = -1, default_string: String = "_Unused".into(),
-                                                    keys_tensor: Option<Tensor>, values_tensor: Option<Tensor>, default_tensor: Option<Tensor> }
-        => label_encoder(x, only_list(keys_floats, keys_int64s, keys_strings, keys_tensor),
-                         only_list(values_floats, values_int64s, values_strings, values_tensor), (default_float, default_int64, default_string, default_tensor));
+    // Labels.
+    "CategoryMapper" 1 (x: Any) {
+        cats_int64s: Vec<i64> = vec![], cats_strings: Vec<String> = vec![],
+        default_int64: i64 = -1, default_string: String = "_Unused".into(),
+    } => category_mapper(x, &cats_int64s, cats_strings, default_int64, default_string);
+    "LabelEncoder" 1 (x: Any) {
+        classes_strings: Vec<String> = vec![], default_int64: i64 = -1, default_string: String = "_Unused".into(),
+    } => {
+        let numbers: Vec<i64> = (0..classes_strings.len() as i64).collect();
+        category_mapper(x, &numbers, classes_strings, default_int64, default_string)
+    };
+    "LabelEncoder" 2 (x: Any) {
+        keys_floats: Vec<f64> = vec![], keys_int64s: Vec<i64> = vec![], keys_strings: Vec<String> = vec![],
+        values_floats: Vec<f64> = vec![], values_int64s: Vec<i64> = vec![], values_strings: Vec<String> = vec![],
+        default_float: f64 = -0.0, default_int64: i64 = -1, default_string: String = "_Unused".into(),
+        keys_tensor: Option<Tensor>, values_tensor: Option<Tensor>, default_tensor: Option<Tensor>,
+    } => label_encoder(x, &only_list(keys_floats, &keys_int64s, keys_strings, keys_tensor)?,
+                       &only_list(values_floats, &values_int64s, values_strings, values_tensor)?,
+                       (default_float, default_int64, default_string, default_tensor));
 
-    "LinearRegressor"       1 (x: Num)            { coefficients: Vec<f64> = vec![], intercepts: Vec<f64> = vec![], targets: i64 = 1, post_transform: String = "NONE".into() }
-        => linear(x, &coefficients, &intercepts, targets).and_then(|y| transformed(y, &post_transform));
-    "LinearClassifier"      1 (x: Num)            { coefficients: Vec<f64>, intercepts: Vec<f64> = vec![], multi_class: i64 = 0, post_transform: String = "NONE".into(),
-                                                    classlabels_ints: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![] }
-        => linear_classifier(x, &coefficients, &intercepts, &Labels::new(classlabels_ints, classlabels_strings)?, &post_transform);
-    "SVMRegressor"          1 (x: Num)            { coefficients: Vec<f64> = vec![], support_vectors: Vec<f64> = vec![], n_supports: i64 = 0, rho: Vec<f64> = vec![],
-                                                    one_class: bool = false, kernel_type: String = "LINEAR".into(), kernel_params: Vec<f64> = vec![], post_transform: String = "NONE".into() }
-        => svm::regressor(x, &coefficients, &support_vectors, n_supports, &rho, one_class, &svm::Kernel::new(&kernel_type, &kernel_params)?, &post_transform);
-    "SVMClassifier"         1 (x: Num)            { coefficients: Vec<f64> = vec![], support_vectors: Vec<f64> = vec![], vectors_per_class: Vec<i64> = vec![], rho: Vec<f64> = vec![],
-                                                    prob_a: Vec<f64> = vec![], prob_b: Vec<f64> = vec![], classlabels_ints: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![],
-                                                    kernel_type: String = "LINEAR".into(), kernel_params: Vec<f64> = vec![], post_transform: String = "NONE".into() }
-        => svm::Classifier { coefficients, support_vectors, vectors_per_class, rho, prob_a, prob_b, post_transform,
-                             labels: Labels::new(classlabels_ints, classlabels_strings)?, kernel: svm::Kernel::new(&kernel_type, &kernel_params)? }.run(x);
+    // Models.
+    "LinearRegressor" 1 (x: Num) {
+        coefficients: Vec<f64> = vec![], intercepts: Vec<f64> = vec![], targets: i64 = 1,
+        post_transform: String = "NONE".into(),
+    } => linear(x, &coefficients, &intercepts, targets).and_then(|y| transformed(y, &post_transform));
+    "LinearClassifier" 1 (x: Num) {
+        coefficients: Vec<f64>, intercepts: Vec<f64> = vec![], multi_class: i64 = 0,
+        classlabels_ints: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![],
+        post_transform: String = "NONE".into(),
+    } => linear_classifier(x, &coefficients, &intercepts, &Labels::new(classlabels_ints, classlabels_strings)?,
+                           &post_transform);
+    "SVMRegressor" 1 (x: Num) {
+        coefficients: Vec<f64> = vec![], support_vectors: Vec<f64> = vec![], n_supports: i64 = 0,
+        rho: Vec<f64> = vec![], one_class: bool = false, post_transform: String = "NONE".into(),
+        kernel_type: String = "LINEAR".into(), kernel_params: Vec<f64> = vec![],
+    } => svm::Regressor {
+        coefficients, support_vectors, n_supports, rho, one_class, post_transform,
+        kernel: svm::Kernel::new(&kernel_type, &kernel_params)?,
+    }.run(x);
+    "SVMClassifier" 1 (x: Num) {
+        coefficients: Vec<f64> = vec![], support_vectors: Vec<f64> = vec![], vectors_per_class: Vec<i64> = vec![],
+        rho: Vec<f64> = vec![], prob_a: Vec<f64> = vec![], prob_b: Vec<f64> = vec![],
+        classlabels_ints: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![],
+        kernel_type: String = "LINEAR".into(), kernel_params: Vec<f64> = vec![],
+        post_transform: String = "NONE".into(),
+    } => svm::Classifier {
+        coefficients, support_vectors, vectors_per_class, rho, prob_a, prob_b, post_transform,
+        labels: Labels::new(classlabels_ints, classlabels_strings)?,
+        kernel: svm::Kernel::new(&kernel_type, &kernel_params)?,
+    }.run(x);
+    "TreeEnsembleRegressor" 1 (x: Num) {
+        nodes_treeids: Vec<i64> = vec![], nodes_nodeids: Vec<i64> = vec![],
+        nodes_featureids: Vec<i64> = vec![], nodes_modes: Vec<String> = vec![],
+        nodes_values: Vec<f64> = vec![], nodes_values_as_tensor: Option<Tensor>,
+        nodes_missing_value_tracks_true: Vec<i64> = vec![],
+        nodes_truenodeids: Vec<i64> = vec![], nodes_falsenodeids: Vec<i64> = vec![],
+        nodes_hitrates: Vec<f64> = vec![], nodes_hitrates_as_tensor: Option<Tensor>,
+        target_treeids: Vec<i64> = vec![], target_nodeids: Vec<i64> = vec![], target_ids: Vec<i64> = vec![],
+        target_weights: Vec<f64> = vec![], target_weights_as_tensor: Option<Tensor>,
+        base_values: Vec<f64> = vec![], base_values_as_tensor: Option<Tensor>,
+        n_targets: i64, aggregate_function: String = "SUM".into(), post_transform: String = "NONE".into(),
+    } => tree::regressor(x,
+        &tree::Nodes {
+            trees: nodes_treeids, ids: nodes_nodeids, features: nodes_featureids, modes: nodes_modes,
+            values: either(nodes_values, nodes_values_as_tensor), missing: nodes_missing_value_tracks_true,
+            yes: nodes_truenodeids, no: nodes_falsenodeids,
+        },
+        &tree::Votes {
+            trees: target_treeids, nodes: target_nodeids, targets: target_ids,
+            weights: either(target_weights, target_weights_as_tensor),
+            base: either(base_values, base_values_as_tensor),
+        },
+        n_targets, &aggregate_function, &post_transform);
+    "TreeEnsembleClassifier" 1 (x: Num) {
+        nodes_treeids: Vec<i64> = vec![], nodes_nodeids: Vec<i64> = vec![],
+        nodes_featureids: Vec<i64> = vec![], nodes_modes: Vec<String> = vec![],
+        nodes_values: Vec<f64> = vec![], nodes_values_as_tensor: Option<Tensor>,
+        nodes_missing_value_tracks_true: Vec<i64> = vec![],
+        nodes_truenodeids: Vec<i64> = vec![], nodes_falsenodeids: Vec<i64> = vec![],
+        nodes_hitrates: Vec<f64> = vec![], nodes_hitrates_as_tensor: Option<Tensor>,
+        class_treeids: Vec<i64> = vec![], class_nodeids: Vec<i64> = vec![], class_ids: Vec<i64> = vec![],
+        class_weights: Vec<f64> = vec![], class_weights_as_tensor: Option<Tensor>,
+        base_values: Vec<f64> = vec![], base_values_as_tensor: Option<Tensor>,
+        classlabels_int64s: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![],
+        post_transform: String = "NONE".into(),
+    } => tree::classifier(x,
+        &tree::Nodes {
+            trees: nodes_treeids, ids: nodes_nodeids, features: nodes_featureids, modes: nodes_modes,
+            values: either(nodes_values, nodes_values_as_tensor), missing: nodes_missing_value_tracks_true,
+            yes: nodes_truenodeids, no: nodes_falsenodeids,
+        },
+        &tree::Votes {
+            trees: class_treeids, nodes: class_nodeids, targets: class_ids,
+            weights: either(class_weights, class_weights_as_tensor),
+            base: either(base_values, base_values_as_tensor),
+        },
+        &Labels::new(classlabels_int64s, classlabels_strings)?, &post_transform);
+    "TreeEnsemble" 5 (x: Float) {
+        tree_roots: Vec<i64>, nodes_featureids: Vec<i64>, nodes_modes: Tensor, nodes_splits: Tensor,
+        membership_values: Option<Tensor>, nodes_missing_value_tracks_true: Vec<i64> = vec![],
+        nodes_hitrates: Option<Tensor>, nodes_truenodeids: Vec<i64>, nodes_trueleafs: Vec<i64>,
+        nodes_falsenodeids: Vec<i64>, nodes_falseleafs: Vec<i64>, leaf_targetids: Vec<i64>, leaf_weights: Tensor,
+        n_targets: i64, aggregate_function: i64 = 1, post_transform: i64 = 0,
+    } => tree::ensemble(x,
+        tree::Splits {
+            roots: tree_roots, features: nodes_featureids, modes: nodes_modes.to_f64s(),
+            values: nodes_splits.to_f64s(), members: membership_values.map(|t| t.to_f64s()).unwrap_or_default(),
+            missing: nodes_missing_value_tracks_true,
+            yes: (nodes_truenodeids, nodes_trueleafs), no: (nodes_falsenodeids, nodes_falseleafs),
+        },
+        &leaf_targetids, &leaf_weights.to_f64s(), n_targets, (aggregate_function, post_transform));
 
-    "TreeEnsembleRegressor" 1 (x: Num)            { nodes_treeids: Vec<i64> = vec![], nodes_nodeids: Vec<i64> = vec![], nodes_featureids: Vec<i64> = vec![], nodes_modes: Vec<String> = vec![],
-                                                    nodes_values: Vec<f64> = vec![], nodes_values_as_tensor: Option<Tensor>, nodes_missing_value_tracks_true: Vec<i64> = vec![],
-                                                    nodes_truenodeids: Vec<i64> = vec![], nodes_falsenodeids: Vec<i64> = vec![],
-                                                    nodes_hitrates: Vec<f64> = vec![], nodes_hitrates_as_tensor: Option<Tensor>,
-                                                    target_treeids: Vec<i64> = vec![], target_nodeids: Vec<i64> = vec![], target_ids: Vec<i64> = vec![],
-                                                    target_weights: Vec<f64> = vec![], target_weights_as_tensor: Option<Tensor>, n_targets: i64,
-                                                    base_values: Vec<f64> = vec![], base_values_as_tensor: Option<Tensor>,
-                                                    aggregate_function: String = "SUM".into(), post_transform: String = "NONE".into() }
-        => tree::regressor(x,
-            &tree::Nodes { trees: nodes_treeids, ids: nodes_nodeids, features: nodes_featureids, modes: nodes_modes, values: either(nodes_values, nodes_values_as_tensor),
-                           missing: nodes_missing_value_tracks_true, yes: nodes_truenodeids, no: nodes_falsenodeids },
-            &tree::Votes { trees: target_treeids, nodes: target_nodeids, targets: target_ids, weights: either(target_weights, target_weights_as_tensor),
-                           base: either(base_values, base_values_as_tensor) },
-            n_targets, &aggregate_function, &post_transform);
-    "TreeEnsembleClassifier" 1 (x: Num)           { nodes_treeids: Vec<i64> = vec![], nodes_nodeids: Vec<i64> = vec![], nodes_featureids: Vec<i64> = vec![], nodes_modes: Vec<String> = vec![],
-                                                    nodes_values: Vec<f64> = vec![], nodes_values_as_tensor: Option<Tensor>, nodes_missing_value_tracks_true: Vec<i64> = vec![],
-                                                    nodes_truenodeids: Vec<i64> = vec![], nodes_falsenodeids: Vec<i64> = vec![],
-                                                    nodes_hitrates: Vec<f64> = vec![], nodes_hitrates_as_tensor: Option<Tensor>,
-                                                    class_treeids: Vec<i64> = vec![], class_nodeids: Vec<i64> = vec![], class_ids: Vec<i64> = vec![],
-                                                    class_weights: Vec<f64> = vec![], class_weights_as_tensor: Option<Tensor>,
-                                                    base_values: Vec<f64> = vec![], base_values_as_tensor: Option<Tensor>, post_transform: String = "NONE".into(),
-                                                    classlabels_int64s: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![] }
-        => tree::classifier(x,
-            &tree::Nodes { trees: nodes_treeids, ids: nodes_nodeids, features: nodes_featureids, modes: nodes_modes, values: either(nodes_values, nodes_values_as_tensor),
-                           missing: nodes_missing_value_tracks_true, yes: nodes_truenodeids, no: nodes_falsenodeids },
-            &tree::Votes { trees: class_treeids, nodes: class_nodeids, targets: class_ids, weights: either(class_weights, class_weights_as_tensor),
-                           base: either(base_values, base_values_as_tensor) },
-            &Labels::new(classlabels_int64s, classlabels_strings)?, &post_transform);
-    "TreeEnsemble"          5 (x: Float)          { tree_roots: Vec<i64>, nodes_featureids: Vec<i64>, nodes_modes: Tensor, nodes_splits: Tensor, membership_values: Option<Tensor>,
-                                                    nodes_missing_value_tracks_true: Vec<i64> = vec![], nodes_hitrates: Option<Tensor>,
-                                                    nodes_truenodeids: Vec<i64>, nodes_trueleafs: Vec<i64>, nodes_falsenodeids: Vec<i64>, nodes_falseleafs: Vec<i64>,
-                                                    leaf_targetids: Vec<i64>, leaf_weights: Tensor, n_targets: i64, aggregate_function: i64 = 1, post_transform: i64 = 0 }
-        => tree::ensemble(x,
-            tree::Splits { roots: tree_roots, features: nodes_featureids, modes: nodes_modes.to_f64s(), values: nodes_splits.to_f64s(),
-                           members: membership_values.map(|t| t.to_f64s()).unwrap_or_default(), missing: nodes_missing_value_tracks_true,
-                           yes: (nodes_truenodeids, nodes_trueleafs), no: (nodes_falsenodeids, nodes_falseleafs) },
-            &leaf_targetids, &leaf_weights.to_f64s(), n_targets, aggregate_function, post_transform);
-
-    "CastMap"               1 (x: Value) { cast_to: String = "TO_FLOAT".into(), map_form: String = "DENSE".into(), max_map: i64 = 1 }                    => no_maps();
-    "DictVectorizer"        1 (x: Value) { int64_vocabulary: Vec<i64> = vec![], string_vocabulary: Vec<String> = vec![] }                               => no_maps();
-    "ZipMap"                1 (x: Value) { classlabels_int64s: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![] }                           => no_maps();
+    // Maps.
+    "CastMap" 1 (x: Value) {
+        cast_to: String = "TO_FLOAT".into(), map_form: String = "DENSE".into(), max_map: i64 = 1,
+    } => no_maps();
+    "DictVectorizer" 1 (x: Value) {
+        int64_vocabulary: Vec<i64> = vec![], string_vocabulary: Vec<String> = vec![],
+    } => no_maps();
+    "ZipMap" 1 (x: Value) {
+        classlabels_int64s: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![],
+    } => no_maps();
 }
 
 fn no_maps<'g>() -> Result<X<'g>, Fail> {
@@ -195,7 +254,7 @@ fn binarizer(x: X<'_>, threshold: f64) -> Result<X<'_>> {
 }
 
 /// Matrices side by side, each cut or filled with zeros to a given number of columns.
-fn feature_vectorizer<'g>(g: &'g Graph, xs: Vec<X<'g>>, columns: Vec<i64>) -> Result<X<'g>, Fail> {
+fn feature_vectorizer<'g>(g: &'g Graph, xs: Vec<X<'g>>, columns: &[i64]) -> Result<X<'g>, Fail> {
     if xs.is_empty() || (columns.len() != xs.len() && !columns.is_empty()) {
         return Err(format!("`inputdimensions` has {} entries for {} inputs", columns.len(), xs.len()).into());
     }
@@ -210,12 +269,12 @@ fn feature_vectorizer<'g>(g: &'g Graph, xs: Vec<X<'g>>, columns: Vec<i64>) -> Re
 }
 
 /// Replace one value (NaN, for example) by another, one for all columns or one for each.
-fn imputer<'g>(x: X<'g>, floating: (Vec<f64>, f64), whole: (Vec<i64>, i64)) -> Result<X<'g>, Fail> {
+fn imputer<'g>(x: X<'g>, floating: (Vec<f64>, f64), whole: (&[i64], i64)) -> Result<X<'g>, Fail> {
     let (g, dtype) = (x.graph(), x.dtype());
     let (new, old) = if dtype.is_float() {
         (floats(g, dtype, &[floating.0.len()], floating.0)?, floating.1)
     } else {
-        (g.ints(&whole.0)?.cast(dtype)?, whole.1 as f64)
+        (g.ints(whole.0)?.cast(dtype)?, whole.1 as f64)
     };
     if new.len() == Dim::ZERO {
         return Err(format!("no imputed value is given for {}", x.ty()).into());
@@ -261,7 +320,7 @@ fn position_of<'g>(x: X<'g>, keys: X<'g>) -> Result<X<'g>, Fail> {
 }
 
 /// Each element of `keys` replaced by the value at the same place, all others by the default.
-fn lookup<'g>(x: X<'g>, keys: Tensor, values: Tensor, default: Tensor) -> Result<X<'g>, Fail> {
+fn lookup<'g>(x: X<'g>, keys: &Tensor, values: &Tensor, default: &Tensor) -> Result<X<'g>, Fail> {
     let g = x.graph();
     if keys.dtype() != x.dtype() {
         return Err(format!("the keys are {}, the input is {}", keys.dtype(), x.ty()).into());
@@ -277,8 +336,8 @@ fn lookup<'g>(x: X<'g>, keys: Tensor, values: Tensor, default: Tensor) -> Result
     Ok(table.gather(at.map(|i| i.lt(0.0).select(i.lit(count as f64), i))?, 0, 0)?)
 }
 
-fn int_list(v: Vec<i64>) -> Tensor {
-    Tensor::from_i64(&[v.len()], &v)
+fn int_list(v: &[i64]) -> Tensor {
+    Tensor::from_i64(&[v.len()], v)
 }
 
 fn string_list(v: Vec<String>) -> Result<Tensor, Fail> {
@@ -286,22 +345,16 @@ fn string_list(v: Vec<String>) -> Result<Tensor, Fail> {
 }
 
 /// Integers to strings or strings to integers, whichever the input asks for.
-fn category_mapper<'g>(
-    x: X<'g>,
-    ints: Vec<i64>,
-    strings: Vec<String>,
-    int: i64,
-    string: String,
-) -> Result<X<'g>, Fail> {
+fn category_mapper<'g>(x: X<'g>, ints: &[i64], strings: Vec<String>, int: i64, string: String) -> Result<X<'g>, Fail> {
     match x.dtype() {
-        DType::Str => lookup(x, string_list(strings)?, int_list(ints), int_list(vec![int])),
-        DType::I64 => lookup(x, int_list(ints), string_list(strings)?, string_list(vec![string])?),
+        DType::Str => lookup(x, &string_list(strings)?, &int_list(ints), &int_list(&[int])),
+        DType::I64 => lookup(x, &int_list(ints), &string_list(strings)?, &string_list(vec![string])?),
         _ => Err(format!("expected strings or i64, got {}", x.ty()).into()),
     }
 }
 
 /// The one list that is given.
-fn only_list(floats: Vec<f64>, ints: Vec<i64>, strings: Vec<String>, tensor: Option<Tensor>) -> Result<Tensor, Fail> {
+fn only_list(floats: Vec<f64>, ints: &[i64], strings: Vec<String>, tensor: Option<Tensor>) -> Result<Tensor, Fail> {
     match (floats.is_empty(), ints.is_empty(), strings.is_empty(), tensor) {
         (false, true, true, None) => Ok(Tensor::from_elems(DType::F32, vec![floats.len()], &Elems::Float(floats))),
         (true, false, true, None) => Ok(int_list(ints)),
@@ -313,19 +366,18 @@ fn only_list(floats: Vec<f64>, ints: Vec<i64>, strings: Vec<String>, tensor: Opt
 
 fn label_encoder<'g>(
     x: X<'g>,
-    keys: Result<Tensor, Fail>,
-    values: Result<Tensor, Fail>,
+    keys: &Tensor,
+    values: &Tensor,
     (float, int, string, tensor): (f64, i64, String, Option<Tensor>),
 ) -> Result<X<'g>, Fail> {
-    let (keys, values) = (keys?, values?);
-    let default = match values.dtype() {
-        dtype if tensor.as_ref().is_some_and(|t| t.dtype() == dtype) => tensor.unwrap_or_else(|| int_list(vec![])),
-        DType::Str => string_list(vec![string])?,
-        d if d.is_float() => Tensor::scalar(d, float),
-        d if d.is_int() => Tensor::from_elems(d, vec![1], &Elems::Int(vec![i128::from(int)])),
-        d => return Err(format!("labels of {d} are not supported").into()),
+    let default = match (values.dtype(), tensor) {
+        (dtype, Some(t)) if t.dtype() == dtype => t,
+        (DType::Str, _) => string_list(vec![string])?,
+        (d, _) if d.is_float() => Tensor::scalar(d, float),
+        (d, _) if d.is_int() => Tensor::from_elems(d, vec![1], &Elems::Int(vec![i128::from(int)])),
+        (d, _) => return Err(format!("labels of {d} are not supported").into()),
     };
-    lookup(x, keys, values, default)
+    lookup(x, keys, values, &default)
 }
 
 /// A new last axis with a one at the place of the category.
@@ -333,7 +385,7 @@ fn one_hot_encoder<'g>(x: X<'g>, ints: Vec<i64>, strings: Vec<String>, zeros: bo
     let g = x.graph();
     let (x, keys) = match Labels::new(ints, strings)? {
         Labels::Strings(v) => (x, string_list(v)?),
-        Labels::Ints(v) => (x.cast(DType::I64)?, int_list(v)),
+        Labels::Ints(v) => (x.cast(DType::I64)?, int_list(&v)),
     };
     if x.dtype() != keys.dtype() {
         return Err(format!("the categories are {}, the input is {}", keys.dtype(), x.ty()).into());
@@ -352,7 +404,7 @@ fn one_hot_encoder<'g>(x: X<'g>, ints: Vec<i64>, strings: Vec<String>, zeros: bo
 /// `x * coefficients^T + intercepts`, with one row of coefficients per target.
 fn linear<'g>(x: X<'g>, coefficients: &[f64], intercepts: &[f64], targets: i64) -> Result<X<'g>, Fail> {
     let (g, x) = (x.graph(), features(x)?.cast(DType::F32)?);
-    let Some(rows) = usize::try_from(targets).ok().filter(|t| *t > 0 && coefficients.len() % t == 0) else {
+    let Some(rows) = usize::try_from(targets).ok().filter(|t| *t > 0 && coefficients.len().is_multiple_of(*t)) else {
         return Err(format!("{} coefficients do not fit {targets} targets", coefficients.len()).into());
     };
     let w = floats(g, DType::F32, &[rows, coefficients.len() / rows], coefficients.to_vec())?;

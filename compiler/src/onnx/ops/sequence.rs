@@ -7,23 +7,30 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) SEQUENCE in "", |g, cx|
-    "SequenceConstruct"  11 (..xs: Any)                       {}                             => g.seq(&xs, None);
-    "SequenceEmpty"      11 ()                                { dtype: DType = DType::F32 }  => g.seq(&[], Some(Elem::Tensor { dtype, shape: None }));
-    "SequenceAt"         11 (seq: Value, position: Index)     {}                             => seq.seq_at(position);
-    "SequenceInsert"     11 (seq: Value, x: Any; at: Index)   {}                             => seq.seq_insert(at, x);
-    "SequenceErase"      11 (seq: Value; at: Index)           {}                             => seq.seq_erase(at);
-    "SequenceLength"     11 (seq: Value)                      {}                             => seq.seq_len();
-    "SplitToSequence"    11 (x: Any; split: Index)            { axis: i64 = 0, keepdims: bool = true }  => split_to_sequence(x, split, axis, keepdims);
-    "ConcatFromSequence" 11 (seq: Value)                      { axis: i64, new_axis: bool = false }     => concat_from_sequence(seq, axis, new_axis);
-    "Optional"           15 (; x: Value)                      { r#type: Option<Elem> }       => optional(g, x, r#type);
-    "OptionalHasElement" 15 (x: Value)                        {}                             => has_element(g, Some(x.as_optional()));
-    "OptionalHasElement" 18 (; x: Value)                      {}                             => has_element(g, x);
-    "OptionalGetElement" 15 (x: Value)                        {}                             => get_element(x.as_optional());
-    "OptionalGetElement" 18 (x: Value)                        {}                             => get_element(x);
+    "SequenceConstruct"  11 (..xs: Any)                     {}                            => g.seq(&xs, None);
+    "SequenceEmpty"      11 ()                              { dtype: DType = DType::F32 } => empty_sequence(g, dtype);
+    "SequenceAt"         11 (seq: Value, at: Index)         {}                            => seq.seq_at(at);
+    "SequenceInsert"     11 (seq: Value, x: Any; at: Index) {}                            => seq.seq_insert(at, x);
+    "SequenceErase"      11 (seq: Value; at: Index)         {}                            => seq.seq_erase(at);
+    "SequenceLength"     11 (seq: Value)                    {}                            => seq.seq_len();
+    "SplitToSequence"    11 (x: Any; split: Index)          { axis: i64 = 0, keepdims: bool = true }
+        => split_to_sequence(x, split, axis, keepdims);
+    "ConcatFromSequence" 11 (seq: Value)                    { axis: i64, new_axis: bool = false }
+        => concat_from_sequence(seq, axis, new_axis);
+    "Optional"           15 (; x: Value)                    { r#type: Option<Elem> }      => optional(g, x, r#type);
+    "OptionalHasElement" 15 (x: Value)                      {}                            => has_some(g, x.as_optional());
+    "OptionalHasElement" 18 (; x: Value)                    {}                            => has_any(g, x);
+    "OptionalGetElement" 15 (x: Value)                      {}                            => element(x.as_optional());
+    "OptionalGetElement" 18 (x: Value)                      {}                            => element(x);
 }
 
 /// More parts than this are made by a loop.
 const MAX_STATIC_PARTS: i64 = 64;
+
+/// Nothing is known of the shape of elements that are not there.
+fn empty_sequence(g: &Graph, dtype: DType) -> Result<X<'_>> {
+    g.seq(&[], Some(Elem::Tensor { dtype, shape: None }))
+}
 
 fn optional<'g>(g: &'g Graph, x: Option<X<'g>>, elem: Option<Elem>) -> Result<X<'g>, Fail> {
     let all: Vec<X<'g>> = x.into_iter().collect();
@@ -33,15 +40,20 @@ fn optional<'g>(g: &'g Graph, x: Option<X<'g>>, elem: Option<Elem>) -> Result<X<
     Ok(g.seq(&all, elem)?.as_optional())
 }
 
+/// An input that is left out has no element.
+fn has_any<'g>(g: &'g Graph, x: Option<X<'g>>) -> Result<X<'g>> {
+    x.map_or_else(|| g.scalar(DType::Bool, 0.0), |x| has_some(g, x))
+}
+
 /// A tensor or a sequence that is no optional is always there.
-fn has_element<'g>(g: &'g Graph, x: Option<X<'g>>) -> Result<X<'g>> {
-    match x {
-        Some(x) if x.is_optional() && matches!(x.ty(), Type::Seq(_)) => x.seq_len()?.map(|n| n.gt(0.0)),
-        x => g.scalar(DType::Bool, f64::from(u8::from(x.is_some()))),
+fn has_some<'g>(g: &'g Graph, x: X<'g>) -> Result<X<'g>> {
+    match x.ty() {
+        Type::Seq(_) if x.is_optional() => x.seq_len()?.map(|n| n.gt(0.0)),
+        _ => g.scalar(DType::Bool, 1.0),
     }
 }
 
-fn get_element(x: X<'_>) -> Result<X<'_>> {
+fn element(x: X<'_>) -> Result<X<'_>> {
     match x.ty() {
         Type::Seq(_) if x.is_optional() => x.seq_at(x.graph().scalar(DType::I64, 0.0)?),
         _ => Ok(x),
@@ -112,7 +124,7 @@ fn collect<'g>(
     captures: &[X<'g>],
     element: &dyn for<'b> Fn(X<'b>, &[X<'b>]) -> Result<X<'b>>,
 ) -> Result<X<'g>> {
-    let empty = g.seq(&[], Some(Elem::Tensor { dtype: captures[0].dtype(), shape: None }))?;
+    let empty = empty_sequence(g, captures[0].dtype())?;
     let (last, _) = g.loop_(count, g.scalar(DType::Bool, 1.0)?, &[empty], captures, &|b| {
         let next = b.states[0].seq_insert(None, element(b.round, &b.captures)?)?;
         Ok::<_, numrsc_ir::Error>(LoopOut { cond: b.cond, states: vec![next], rows: vec![] })

@@ -5,17 +5,30 @@ use numrsc_ir::{
     DType, Dim, Elems, ReduceFn, ScatterFn, Tensor,
     build::{Graph, X, broadcast_shapes},
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 onnx_ops! { pub(super) TEXT in "", |g, cx|
-    "TfIdfVectorizer"   9 (x: Any)          { mode: String, min_gram_length: i64, max_gram_length: i64, max_skip_count: i64, ngram_counts: Vec<i64>, ngram_indexes: Vec<i64>,
-                                              pool_int64s: Vec<i64> = vec![], pool_strings: Vec<String> = vec![], weights: Vec<f64> = vec![] }
-        => tf_idf(x, &Pool::new(pool_int64s, pool_strings, &ngram_counts, &ngram_indexes, (min_gram_length, max_gram_length))?, max_skip_count, &mode, weights);
-    "StringConcat"     20 (a: Str, b: Str)  {}                                                  => string_concat(g, a, b);
-    "StringSplit"      20 (x: Str)          { delimiter: String = String::new(), maxsplit: Option<i64> } => string_split(g, x, &delimiter, maxsplit);
-    "StringNormalizer" 10 (x: Str)          { case_change_action: String = "NONE".into(), is_case_sensitive: bool = false, locale: String = String::new(),
-                                              stopwords: Vec<String> = vec![] }                 => string_normalizer(g, x, &case_change_action, is_case_sensitive, &stopwords);
-    "RegexFullMatch"   20 (x: Str)          { pattern: String = String::new() }                 => Err::<X<'_>, Fail>("regular expressions are not supported".into());
+    "TfIdfVectorizer" 9 (x: Any) {
+        mode: String, min_gram_length: i64, max_gram_length: i64, max_skip_count: i64,
+        ngram_counts: Vec<i64>, ngram_indexes: Vec<i64>,
+        pool_int64s: Vec<i64> = vec![], pool_strings: Vec<String> = vec![], weights: Vec<f64> = vec![],
+    } => {
+        let lengths = min_gram_length..=max_gram_length;
+        let pool = Pool::new(pool_int64s, pool_strings, &ngram_counts, &ngram_indexes, &lengths)?;
+        tf_idf(x, &pool, max_skip_count, &mode, &weights)
+    };
+    "StringConcat" 20 (a: Str, b: Str) {} => string_concat(g, a, b);
+    "StringSplit" 20 (x: Str) { delimiter: String = String::new(), maxsplit: Option<i64> }
+        => string_split(g, x, &delimiter, maxsplit);
+    "StringNormalizer" 10 (x: Str) {
+        case_change_action: String = "NONE".into(), is_case_sensitive: bool = false,
+        locale: String = String::new(), stopwords: Vec<String> = vec![],
+    } => string_normalizer(g, x, &case_change_action, is_case_sensitive, &stopwords);
+    "RegexFullMatch" 20 (x: Str) { pattern: String = String::new() } => no_regex();
+}
+
+fn no_regex<'g>() -> Result<X<'g>, Fail> {
+    Err("regular expressions are not supported".into())
 }
 
 const RUN_TIME: &str = "string tensors computed at run time are not supported";
@@ -40,7 +53,7 @@ impl Pool {
         strings: Vec<String>,
         counts: &[i64],
         indexes: &[i64],
-        (shortest, longest): (i64, i64),
+        lengths: &RangeInclusive<i64>,
     ) -> Result<Pool, Fail> {
         if ints.is_empty() == strings.is_empty() {
             return Err("the pool must be given either as integers or as strings".into());
@@ -62,7 +75,7 @@ impl Pool {
                 found.insert(gram.to_vec(), *place);
                 number += 1;
             }
-            if (shortest..=longest).contains(&(n as i64)) && !found.is_empty() {
+            if lengths.contains(&(n as i64)) && !found.is_empty() {
                 grams.insert(n, found.into_iter().collect());
             }
         }
@@ -88,7 +101,7 @@ impl Pool {
 }
 
 /// Count n-grams whose tokens are `d = 1 .. skips + 1` apart (single tokens once), and weigh the counts.
-fn tf_idf<'g>(x: X<'g>, pool: &Pool, skips: i64, mode: &str, weights: Vec<f64>) -> Result<X<'g>, Fail> {
+fn tf_idf<'g>(x: X<'g>, pool: &Pool, skips: i64, mode: &str, weights: &[f64]) -> Result<X<'g>, Fail> {
     let g = x.graph();
     if pool.strings != (x.dtype() == DType::Str) || x.dtype().is_float() {
         return Err(format!("the tokens of the pool are not {}", x.dtype()).into());

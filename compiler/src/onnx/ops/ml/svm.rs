@@ -46,33 +46,39 @@ impl Kernel {
 
 /// A constant matrix of f32 with the given number of rows.
 fn matrix<'g>(g: &'g Graph, rows: usize, values: &[f64]) -> Result<X<'g>, Fail> {
-    if rows == 0 || values.is_empty() || values.len() % rows != 0 {
+    if rows == 0 || values.is_empty() || !values.len().is_multiple_of(rows) {
         return Err(format!("{} numbers do not make {rows} rows", values.len()).into());
     }
     floats(g, DType::F32, &[rows, values.len() / rows], values.to_vec())
 }
 
-#[allow(clippy::too_many_arguments)]
-pub(super) fn regressor<'g>(
-    x: X<'g>,
-    coefficients: &[f64],
-    support_vectors: &[f64],
-    n_supports: i64,
-    rho: &[f64],
-    one_class: bool,
-    kernel: &Kernel,
-    transform: &str,
-) -> Result<X<'g>, Fail> {
-    let (g, x) = (x.graph(), features(x)?.cast(DType::F32)?);
-    let supports = usize::try_from(n_supports).map_err(|_| "`n_supports` is negative")?;
-    let &[offset, ..] = rho else { return Err("`rho` is empty".into()) };
-    let weights = matrix(g, 1, coefficients)?;
-    let inner = if supports > 0 { kernel.between(x, matrix(g, supports, support_vectors)?)? } else { x };
-    let y = inner.contract(weights, &[], &[(1, 1)])?.map(|s| s + offset)?;
-    if one_class {
-        return Ok(y.map(|s| s.gt(0.0).select(s.lit(1.0), -1.0))?);
+pub(super) struct Regressor {
+    pub coefficients: Vec<f64>,
+    pub support_vectors: Vec<f64>,
+    pub n_supports: i64,
+    pub rho: Vec<f64>,
+    pub one_class: bool,
+    pub post_transform: String,
+    pub kernel: Kernel,
+}
+
+impl Regressor {
+    /// `sum_v coefficient[v] * k(x, v) + rho`, or the same of the features themselves.
+    pub(super) fn run<'g>(&self, x: X<'g>) -> Result<X<'g>, Fail> {
+        let (g, x) = (x.graph(), features(x)?.cast(DType::F32)?);
+        let supports = usize::try_from(self.n_supports).map_err(|_| "`n_supports` is negative")?;
+        let &[offset, ..] = &self.rho[..] else { return Err("`rho` is empty".into()) };
+        let weights = matrix(g, 1, &self.coefficients)?;
+        let inner = match supports {
+            0 => x,
+            n => self.kernel.between(x, matrix(g, n, &self.support_vectors)?)?,
+        };
+        let y = inner.contract(weights, &[], &[(1, 1)])?.map(|s| s + offset)?;
+        if self.one_class {
+            return Ok(y.map(|s| s.gt(0.0).select(s.lit(1.0), -1.0))?);
+        }
+        transformed(y, &self.post_transform)
     }
-    transformed(y, transform)
 }
 
 pub(super) struct Classifier {

@@ -97,9 +97,12 @@ struct Forest {
     roots: Vec<usize>,
 }
 
+/// Where the nodes are, by tree and id.
+type Places = BTreeMap<(i64, i64), usize>;
+
 impl Nodes {
     /// The forest, and the place of each node by tree and id.
-    fn forest(&self) -> Result<(Forest, BTreeMap<(i64, i64), usize>), Fail> {
+    fn forest(&self) -> Result<(Forest, Places), Fail> {
         let count = self.trees.len();
         let lengths = [self.ids.len(), self.features.len(), self.modes.len(), self.values.len(), self.yes.len()];
         if lengths.iter().any(|&n| n != count) || self.no.len() != count || count == 0 {
@@ -334,7 +337,7 @@ impl Combine {
 
 impl Votes {
     /// Leaf, target and weight of each vote.
-    fn resolve(&self, place: &BTreeMap<(i64, i64), usize>, targets: usize) -> Result<Vec<(usize, usize, f64)>, Fail> {
+    fn resolve(&self, place: &Places, targets: usize) -> Result<Vec<(usize, usize, f64)>, Fail> {
         let count = self.weights.len();
         if [self.trees.len(), self.nodes.len(), self.targets.len()] != [count; 3] {
             return Err("the lists that describe the votes of leaves must have the same length".into());
@@ -428,8 +431,7 @@ pub(super) fn ensemble<'g>(
     leaf_targets: &[i64],
     leaf_weights: &[f64],
     targets: i64,
-    combine: i64,
-    transform: i64,
+    (combine, transform): (i64, i64),
 ) -> Result<X<'g>, Fail> {
     const COMBINE: [&str; 4] = ["AVERAGE", "SUM", "MIN", "MAX"];
     const TRANSFORM: [&str; 5] = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"];
