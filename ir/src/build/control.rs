@@ -147,6 +147,7 @@ impl Graph {
         body: &dyn for<'b> Fn(LoopBody<'b>) -> Result<LoopOut<'b>, E>,
     ) -> Result<(Vec<X<'g>>, Vec<X<'g>>), E> {
         let (trips, cond) = (trips.cast(DType::I64)?.reshape(&[])?, cond.reshape(&[])?);
+        let mut states = states.to_vec();
         let mut types: Vec<Type> = states.iter().map(|s| s.ty()).collect();
         let outer = self.visible_syms();
         // Symbols of this loop's own, for sizes that change from round to round.
@@ -177,6 +178,12 @@ impl Graph {
             for (i, (t, next)) in types.iter_mut().zip(&out.states).enumerate() {
                 if states[i].optional != next.optional {
                     refuse!("state {i} of a loop is an optional only before or only after a round");
+                }
+                if inner.is_placeholder(params[i], next, t) {
+                    *t = self.outside(&next.ty(), &outer);
+                    states[i] = self.unread_start(trips, cond, t)?;
+                    settled = false;
+                    continue;
                 }
                 let still_empty = next.is_empty_seq();
                 // Elements that come from different rounds share only what does not depend on the round.
@@ -219,7 +226,7 @@ impl Graph {
             }
             let func = inner.into_body(results);
             let op = Op::Loop { states: states.len() as i64, body: Arc::new(func), types: result_types };
-            let tuple = self.raw(op, &[&[trips, cond], states, &parts(captures)[..]].concat())?;
+            let tuple = self.raw(op, &[&[trips, cond], &states[..], &parts(captures)[..]].concat())?;
             let mut last = (0..states.len() + rows.len()).map(|i| tuple.get(i)).collect::<Result<Vec<_>>>()?;
             let stacked = last.split_off(states.len());
             for (i, x) in last.iter_mut().enumerate() {
@@ -231,6 +238,31 @@ impl Graph {
             return Ok((last, stacked));
         }
         refuse!("the sizes of the loop's states do not settle")
+    }
+
+    /// Does a loop's body replace a state of another rank without reading it?
+    fn is_placeholder(&self, param: X<'_>, next: &X<'_>, ty: &Type) -> bool {
+        let (Type::Tensor(from), Type::Tensor(to)) = (ty, next.ty()) else { return false };
+        let read = self.func.borrow().nodes().iter().any(|n| n.args.contains(&param.v));
+        from.dtype == to.dtype && from.rank() < to.rank() && next.v != param.v && !read
+    }
+
+    /// Something of type `ty` for a state that the first round replaces (Paddle starts such states as scalars). If
+    /// there is no first round, its first size is bound to a negative number, which is refused at run time.
+    fn unread_start<'g>(&'g self, trips: X<'g>, cond: X<'g>, ty: &Type) -> Result<X<'g>> {
+        let t = ty.as_tensor()?;
+        // Sizes that only the body knows do not matter here.
+        let defined = self.visible_syms();
+        let known = |d: &Dim| {
+            let mut all = true;
+            d.for_each_sym(&mut |s| all &= defined.contains(s));
+            if all { d.clone() } else { Dim::ZERO }
+        };
+        let mut shape: Vec<Dim> = t.shape.iter().map(known).collect();
+        let first =
+            self.map([cond, trips, self.size(&shape[0])?], |[go, n, d]| go.and(n.gt(0.0)).select(d, d.lit(-1.0)))?;
+        shape[0] = first.to_sizes()?.remove(0);
+        self.full(t.dtype, 0.0, &shape)
     }
 
     /// A graph for a nested function; its symbols are distinct from this one's.
