@@ -30,6 +30,8 @@ pub use table::{OnnxOp, Outputs};
 pub struct Options {
     /// Sizes for named dimensions (`--dim batch=1`).
     pub dims: BTreeMap<String, i64>,
+    /// Take a name of a dimension that several inputs use as a different size in each: some exporters reuse names.
+    pub distinct_dims: bool,
 }
 
 /// Import a model. The error lists everything that is wrong with it.
@@ -100,11 +102,19 @@ struct Importer<'m> {
     problems: RefCell<Vec<Problem>>,
     /// Symbols given to the names that the model has for dimensions.
     symbols: RefCell<BTreeMap<String, String>>,
+    /// Symbols that belong to earlier inputs.
+    taken: RefCell<BTreeSet<String>>,
 }
 
 impl<'m> Importer<'m> {
     fn new(model: &'m Model, options: &'m Options) -> Importer<'m> {
-        Importer { model, options, problems: RefCell::default(), symbols: RefCell::default() }
+        Importer {
+            model,
+            options,
+            problems: RefCell::default(),
+            symbols: RefCell::default(),
+            taken: RefCell::default(),
+        }
     }
 
     fn report(&self, problem: Problem) {
@@ -134,6 +144,9 @@ impl<'m> Importer<'m> {
                 .map(|x| if is_optional(input.r#type.as_ref()) { x.as_optional() } else { x })
                 .map_err(|e| self.report(Problem::new(Place::graph("main"), format!("input `{}`: {e}", input.name))));
             scope.insert(&input.name, param.ok());
+            if self.options.distinct_dims {
+                self.taken.borrow_mut().extend(self.symbols.take().into_values());
+            }
         }
         let results = self.graph(&g, graph, &frame, "main", scope)?;
         self.check_outputs(graph, &results);
@@ -339,7 +352,8 @@ impl<'m> Importer<'m> {
             model: self.model,
             options: self.options,
             problems: RefCell::default(),
-            symbols: RefCell::new(self.symbols.borrow().clone()),
+            symbols: self.symbols.clone(),
+            taken: self.taken.clone(),
         };
         let mut scope: Scope<'_, 'g> = given.iter().map(|(k, v)| (*k, *v)).collect();
         let results = function.output.iter().map(String::as_str).collect();
@@ -440,7 +454,7 @@ impl<'m> Importer<'m> {
         if !symbol.starts_with(|c: char| c.is_ascii_alphabetic()) {
             symbol.insert(0, 'd');
         }
-        while symbols.values().any(|s| *s == symbol) {
+        while symbols.values().any(|s| *s == symbol) || self.taken.borrow().contains(&symbol) {
             symbol.push('x');
         }
         symbols.insert(name.to_string(), symbol.clone());
