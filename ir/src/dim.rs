@@ -195,17 +195,32 @@ impl Dim {
         if whole != Dim::ZERO {
             return &whole + &rest.floor_div(b);
         }
-        // floor(floor(x / a) / b) = floor(x / (a*b)) for positive constants
-        if let (Some(Atom::FloorDiv(x, Dim::Const(a))), Dim::Const(c)) = (self.as_atom(), b)
-            && let Some(product) = a.checked_mul(*c).filter(|_| *a > 0 && *c > 0)
+        // floor((floor(x / a) + r) / b) = floor((x + a*r) / (a*b)) for positive constants
+        if let Dim::Const(c) = b
+            && let Some((x, a, rest)) = self.only_quotient()
+            && let Some(product) = a.checked_mul(*c).filter(|_| *c > 0)
         {
-            return x.floor_div(&Dim::Const(product));
+            return (x + &(&rest * &Dim::Const(a))).floor_div(&Dim::Const(product));
         }
         let range = self.range(&Range::of_sym);
         if b.as_const().is_some_and(|c| c > 0 && range.low >= 0 && range.high < c) {
             return Dim::ZERO;
         }
         Dim::from_atom(Atom::FloorDiv(self.clone(), b.clone()))
+    }
+
+    /// `(x, a, rest)` if this is `floor(x / a) + rest` for a positive constant, without other quotients.
+    fn only_quotient(&self) -> Option<(&Dim, i64, Dim)> {
+        let Dim::Sum(sum) = self else { return None };
+        let quotient = |t: &&Term| t.factors.iter().any(|f| matches!(f, Atom::FloorDiv(..)));
+        let mut quotients = sum.terms.iter().filter(quotient);
+        let (found, None) = (quotients.next()?, quotients.next()) else { return None };
+        match (&found.factors[..], found.coef) {
+            ([Atom::FloorDiv(x, Dim::Const(a))], 1) if *a > 0 => {
+                Some((x, *a, self - &Dim::from_terms(vec![found.clone()])))
+            }
+            _ => None,
+        }
     }
 
     /// `ceil(self / b)`
@@ -356,10 +371,19 @@ impl Dim {
                 Atom::Min(a, b) if t.coef < 0 => holds_with(a) || holds_with(b),
                 Atom::Max(a, b) if t.coef > 0 => holds_with(a) || holds_with(b),
                 Atom::Min(a, b) | Atom::Max(a, b) | Atom::Broadcast(a, b) => holds_with(a) && holds_with(b),
-                // a - c + 1 <= c * floor(a / c) <= a
+                // a - c + 1 <= c * floor(a / c) <= a; with x = floor(y / d), floor(y / (c*d)) = floor(x / c)
                 Atom::FloorDiv(a, Dim::Const(c)) if *c > 0 => {
-                    let bound = if t.coef > 0 { a - &Dim::Const(c - 1) } else { a.clone() };
-                    (&(&rest() * &Dim::Const(*c)) + &(&coef * &bound)).never_negative(cases - 1)
+                    let holds_between = |a: &Dim, c: i64| {
+                        let bound = if t.coef > 0 { a - &Dim::Const(c - 1) } else { a.clone() };
+                        (&(&rest() * &Dim::Const(c)) + &(&coef * &bound)).never_negative(cases - 1)
+                    };
+                    let finer = |f: &Atom| match f {
+                        Atom::FloorDiv(b, Dim::Const(d)) if a == b && *d > 0 && d < c && c % d == 0 => {
+                            holds_between(&Dim::from_atom(f.clone()), c / d)
+                        }
+                        _ => false,
+                    };
+                    holds_between(a, *c) || sum.terms.iter().any(|t| t.factors.len() == 1 && finer(&t.factors[0]))
                 }
                 _ => false,
             }

@@ -342,7 +342,11 @@ fn range<'g>(start: X<'g>, limit: X<'g>, delta: X<'g>) -> Result<X<'g>> {
             count.reshape(&[Dim::ONE])?.to_sizes()?.remove(0)
         }
     };
-    g.map([g.range(dtype, &count)?, start, delta], |[i, start, delta]| start + i * delta)
+    let places = g.range(dtype, &count)?;
+    match (start.as_number(), delta.as_number()) {
+        (Some(0.0), Some(1.0)) => Ok(places),
+        _ => g.map([places, start, delta], |[i, start, delta]| start + i * delta),
+    }
 }
 
 /// Ranges of 16-bit floats are computed in another type, so that large counts stay exact.
