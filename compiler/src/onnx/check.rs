@@ -506,7 +506,8 @@ fn place(path: &str, node: Option<(usize, &NodeProto)>) -> Place {
 fn negative_dim(t: &TypeProto) -> Option<i64> {
     match t.value.as_ref()? {
         TypeValue::Tensor(t) | TypeValue::SparseTensor(t) => t.shape.as_ref()?.dim.iter().find_map(|d| match d.value {
-            Some(DimensionValue::Value(n)) if n < 0 => Some(n),
+            // Paddle's exporter writes -1 for an unknown dimension; the importer takes it as such.
+            Some(DimensionValue::Value(n)) if n < -1 => Some(n),
             _ => None,
         }),
         TypeValue::Sequence(e) | TypeValue::Optional(e) => negative_dim(e.elem_type.as_ref()?),

@@ -17,7 +17,7 @@ use crate::{
 };
 use std::{
     cell::{Cell, Ref, RefCell},
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
 };
 
 pub use control::{LoopBody, LoopOut};
@@ -32,6 +32,8 @@ pub struct Graph {
     func: RefCell<Func>,
     known: RefCell<HashMap<Value, Known>>,
     fresh: Cell<u32>,
+    /// Sequences of a loop body under construction that stand for an empty one, so their elements have any type.
+    empty: RefCell<BTreeSet<Value>>,
 }
 
 /// A value of a graph under construction.
@@ -39,6 +41,8 @@ pub struct Graph {
 pub struct X<'g> {
     g: &'g Graph,
     v: Value,
+    /// Is this sequence meant as an optional? The IR has one type for both.
+    optional: bool,
 }
 
 impl Graph {
@@ -49,7 +53,7 @@ impl Graph {
     /// Add a parameter; all parameters come before anything else.
     pub fn param(&self, ty: Type) -> Result<X<'_>> {
         let v = self.func.borrow_mut().param(ty)?;
-        Ok(X { g: self, v })
+        Ok(X { g: self, v, optional: false })
     }
 
     /// The finished function, without the nodes that nothing needs.
@@ -186,7 +190,7 @@ impl Graph {
                 self.known.borrow_mut().insert(v, k);
             }
         }
-        Ok(X { g: self, v })
+        Ok(X { g: self, v, optional: false })
     }
 
     /// The operand that an op gives back unchanged, if it does.

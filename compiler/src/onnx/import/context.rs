@@ -62,6 +62,8 @@ impl<'a, 'g> Ctx<'a, 'g> {
     }
 
     fn attribute(&self, name: &str) -> Option<&'a AttributeProto> {
+        // Rows write names that are keywords of Rust as `r#type`.
+        let name = name.trim_start_matches("r#");
         let found = self.node.attribute.iter().find(|a| a.name == name)?;
         if found.ref_attr_name.is_empty() { Some(found) } else { self.frame.attr(&found.ref_attr_name) }
     }
@@ -88,7 +90,7 @@ impl<'a, 'g> Ctx<'a, 'g> {
     pub fn all_attributes_read(&self, known: &[&str]) -> Result<(), Fail> {
         let legacy = if domain(&self.node.domain).is_empty() && self.opset() < 6 { "consumed_inputs" } else { "" };
         let names = self.node.attribute.iter().map(|a| a.name.as_str());
-        let strange: Vec<&str> = names.filter(|a| !known.contains(a) && *a != legacy).collect();
+        let strange: Vec<&str> = names.filter(|a| !named(a, known) && *a != legacy).collect();
         match &strange[..] {
             [] => Ok(()),
             [one] => Err(Fail::Refused(format!("attribute `{one}` is not supported"))),
@@ -159,6 +161,10 @@ impl<'a, 'g> Ctx<'a, 'g> {
             _ => Err(Fail::Refused(format!("attribute `{name}` is not a type"))),
         }
     }
+}
+
+fn named(attribute: &str, known: &[&str]) -> bool {
+    known.iter().any(|k| k.trim_start_matches("r#") == attribute)
 }
 
 /// Names that a graph uses without defining them.

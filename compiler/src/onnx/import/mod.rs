@@ -7,7 +7,10 @@ use super::{
     AttributeValue, Model, domain,
     model::function_opsets,
     ops,
-    proto::{AttributeProto, DimensionValue, FunctionProto, GraphProto, NodeProto, TensorType, TypeProto, TypeValue},
+    proto::{
+        AttributeProto, DimensionValue, FunctionProto, GraphProto, NodeProto, TensorShapeProto, TensorType, TypeProto,
+        TypeValue,
+    },
 };
 use crate::error::{Error, NodePlace, Place, Problem};
 use numrsc_ir::{
@@ -128,6 +131,7 @@ impl<'m> Importer<'m> {
             let param = declared
                 .and_then(|ty| self.declared_type(&g, ty))
                 .and_then(|ty| g.param(ty).map_err(|e| e.to_string()))
+                .map(|x| if is_optional(input.r#type.as_ref()) { x.as_optional() } else { x })
                 .map_err(|e| self.report(Problem::new(Place::graph("main"), format!("input `{}`: {e}", input.name))));
             scope.insert(&input.name, param.ok());
         }
@@ -380,10 +384,12 @@ impl<'m> Importer<'m> {
         match &ty.value {
             Some(TypeValue::Tensor(TensorType { elem_type, shape })) => {
                 let dtype = super::tensor_data::element_type(*elem_type)?;
-                let shape = shape
-                    .as_ref()
-                    .map(|s| s.dim.iter().map(|d| self.dimension(d.value.as_ref())).collect::<Result<Vec<_>, _>>())
-                    .transpose()?;
+                // A name says nothing that holds for all elements: each has its own size.
+                let number = |d: Option<Dim>| d.filter(|d| d.as_const().is_some());
+                let dims = |s: &TensorShapeProto| -> Result<Vec<Option<Dim>>, String> {
+                    s.dim.iter().map(|d| Ok(number(self.dimension(d.value.as_ref())?))).collect()
+                };
+                let shape = shape.as_ref().map(dims).transpose()?;
                 Ok(Elem::Tensor { dtype, shape })
             }
             Some(TypeValue::Sequence(e) | TypeValue::Optional(e)) => {
@@ -396,6 +402,7 @@ impl<'m> Importer<'m> {
 
     fn dimension(&self, d: Option<&DimensionValue>) -> Result<Option<Dim>, String> {
         match d {
+            Some(DimensionValue::Value(-1)) => Ok(None),
             Some(DimensionValue::Value(n)) if *n < 0 => Err(format!("it has the negative dimension {n}")),
             Some(DimensionValue::Value(n)) => Ok(Some(Dim::Const(*n))),
             Some(DimensionValue::Param(name)) if !name.is_empty() => {
@@ -425,6 +432,10 @@ impl<'m> Importer<'m> {
         symbols.insert(name.to_string(), symbol.clone());
         symbol
     }
+}
+
+fn is_optional(ty: Option<&TypeProto>) -> bool {
+    matches!(ty.and_then(|t| t.value.as_ref()), Some(TypeValue::Optional(_)))
 }
 
 /// The row that gives a node its meaning.

@@ -1,7 +1,7 @@
 //! The operator table: one row per operator and meaning. A row names its inputs with the element types they accept,
 //! its attributes with defaults, and what it means; everything a row does not mention is refused.
 use super::{Ctx, Fail};
-use numrsc_ir::{DType, Tensor, build::X};
+use numrsc_ir::{DType, Elem, Tensor, build::X};
 
 /// One meaning of an operator, from opset `since` up to the next row of the same name.
 #[derive(Debug)]
@@ -135,6 +135,10 @@ pub fn outputs<'g, T: IntoOutputs<'g>, E: Into<Fail>>(result: Result<T, E>) -> R
     result.map(IntoOutputs::into_outputs).map_err(Into::into)
 }
 
+/// Stands for an attribute that is a graph; [`Ctx::subgraph`] gives it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subgraph;
+
 /// A type that an attribute can be read as.
 pub trait FromAttr: Sized {
     fn read(value: super::AttributeValue<'_>, cx: &Ctx<'_, '_>) -> Result<Self, String>;
@@ -162,6 +166,8 @@ from_attr! {
     String: "a string", |_cx| { V::String(s) => utf8(s) };
     DType: "an element type", |_cx| { V::Int(i) => element_type(i) };
     Tensor: "a tensor", |cx| { V::Tensor(t) => cx.model().tensor(t), V::SparseTensor(t) => cx.model().sparse_tensor(t) };
+    Subgraph: "a graph", |_cx| { V::Graph(_) => Ok(Subgraph) };
+    Elem: "a type", |cx| { V::Type(t) => cx.importer.declared_elem(t) };
     Vec<i64>: "a list of integers", |_cx| { V::Ints(v) => Ok(v.to_vec()) };
     Vec<f64>: "a list of floats", |_cx| { V::Floats(v) => Ok(v.iter().map(|&x| f64::from(x)).collect()) };
     Vec<String>: "a list of strings", |_cx| { V::Strings(v) => v.iter().map(|s| utf8(s)).collect() };
@@ -192,6 +198,7 @@ impl<T: FromAttr> FromAttr for Option<T> {
 /// }
 /// ```
 /// Inputs before `;` are required, those after it optional (`Option<X>`); `..xs: Num` takes all that are left.
+/// An attribute whose name is a keyword is written `r#type`.
 /// `g` is the graph, `cx` the node's context. The meaning is a `Result` of one value, several, or [`Outputs`].
 macro_rules! onnx_ops {
     ($vis:vis $table:ident in $domain:literal, |$g:ident, $cx:ident| $(
@@ -207,7 +214,9 @@ macro_rules! onnx_ops {
                 name: stringify!($attr), ty: stringify!($ty), default: concat!("", $(stringify!($default))?),
             } ),*],
             import: {
-                #[allow(non_snake_case, unused_variables, unused_mut, clippy::redundant_closure_call)]
+                // A method's path is not general over lifetimes as a closure is.
+                #[allow(clippy::redundant_closure_for_method_calls)]
+                #[allow(non_snake_case, unused_mut, unused_variables, clippy::redundant_closure_call)]
                 fn import<'a, 'g>($cx: &$crate::onnx::import::Ctx<'a, 'g>)
                     -> Result<$crate::onnx::import::table::Outputs<'g>, $crate::onnx::import::Fail>
                 {
@@ -235,6 +244,10 @@ macro_rules! onnx_inputs {
     (@info [$($done:tt)*]) => { &[$($done)*] };
     (@info [$($done:tt)*] .. $x:ident : $t:ident) => { &[$($done)* $crate::onnx::import::table::Input {
         name: stringify!($x), arity: $crate::onnx::import::table::Arity::Variadic, types: $crate::onnx::import::table::Types::$t }] };
+    (@info [$($done:tt)*] ; $($x:ident : $t:ident,)* .. $r:ident : $rt:ident) => {
+        $crate::onnx::import::table::onnx_inputs!(@info [$($done)* $($crate::onnx::import::table::Input {
+            name: stringify!($x), arity: $crate::onnx::import::table::Arity::Optional, types: $crate::onnx::import::table::Types::$t },)*] .. $r : $rt)
+    };
     (@info [$($done:tt)*] ; $($x:ident : $t:ident),*) => { &[$($done)* $($crate::onnx::import::table::Input {
         name: stringify!($x), arity: $crate::onnx::import::table::Arity::Optional, types: $crate::onnx::import::table::Types::$t }),*] };
     (@info [$($done:tt)*] $x:ident : $t:ident $(, $($rest:tt)*)?) => { $crate::onnx::import::table::onnx_inputs!(@info [$($done)* $crate::onnx::import::table::Input {
@@ -245,6 +258,10 @@ macro_rules! onnx_inputs {
     (@bind $cx:ident $in:ident) => {};
     (@bind $cx:ident $in:ident .. $x:ident : $t:ident) => {
         let $x = $in.rest(stringify!($x), $crate::onnx::import::table::Types::$t)?;
+    };
+    (@bind $cx:ident $in:ident ; $($x:ident : $t:ident,)* .. $r:ident : $rt:ident) => {
+        $( let $x = $in.optional(stringify!($x), $crate::onnx::import::table::Types::$t)?; )*
+        $crate::onnx::import::table::onnx_inputs!(@bind $cx $in .. $r : $rt);
     };
     (@bind $cx:ident $in:ident ; $($x:ident : $t:ident),*) => {
         $( let $x = $in.optional(stringify!($x), $crate::onnx::import::table::Types::$t)?; )*

@@ -14,34 +14,42 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) ATTENTION in "", |g, cx|
-    "Attention" 23 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float) {
-        is_causal: bool = false, kv_num_heads: Option<i64>, q_num_heads: Option<i64>, qk_matmul_output_mode: i64 = 0,
-        scale: Option<f64>, softcap: f64 = 0.0, softmax_precision: Option<DType>,
-    } => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen: None, is_causal, kv_num_heads, q_num_heads,
-        qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size: -1, right_window_size: -1 }.build();
-    "Attention" 24 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float, nonpad_kv_seqlen: Index) {
-        is_causal: bool = false, kv_num_heads: Option<i64>, q_num_heads: Option<i64>, qk_matmul_output_mode: i64 = 0,
-        scale: Option<f64>, softcap: f64 = 0.0, softmax_precision: Option<DType>,
-    } => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, is_causal, kv_num_heads, q_num_heads,
-        qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size: -1, right_window_size: -1 }.build();
-    "Attention" 25 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float, nonpad_kv_seqlen: Index) {
-        is_causal: bool = false, kv_num_heads: Option<i64>, left_window_size: i64 = -1, q_num_heads: Option<i64>,
-        qk_matmul_output_mode: i64 = 0, right_window_size: i64 = -1, scale: Option<f64>, softcap: f64 = 0.0,
-        softmax_precision: Option<DType>,
-    } => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, is_causal, kv_num_heads, q_num_heads,
-        qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size, right_window_size }.build();
-    "LinearAttention" 27 (query: Float, key: Float, value: Float; past_state: Float, decay: Float, beta: Float) {
-        chunk_size: i64 = 64, kv_num_heads: i64, q_num_heads: i64, scale: f64 = 0.0, update_rule: String = "gated_delta".into(),
-    } => linear_attention(LinearInputs { query, key, value, past_state, decay, beta }, (q_num_heads, kv_num_heads), scale, &update_rule);
-    "RotaryEmbedding" 23 (X: Float, cos_cache: Float, sin_cache: Float; position_ids: Index) {
-        interleaved: bool = false, num_heads: Option<i64>, rotary_embedding_dim: i64 = 0,
-    } => rotary_embedding(X, [cos_cache, sin_cache], position_ids, Rotary { interleaved, num_heads, dim: rotary_embedding_dim });
+    "Attention" 23 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float)
+        { is_causal: bool = false, kv_num_heads: Option<i64>, q_num_heads: Option<i64>, qk_matmul_output_mode: i64 = 0,
+          scale: Option<f64>, softcap: f64 = 0.0, softmax_precision: Option<DType> }
+        => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen: None, is_causal, kv_num_heads,
+                       q_num_heads, qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size: -1,
+                       right_window_size: -1 }.build();
+    "Attention" 24 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float,
+                    nonpad_kv_seqlen: Index)
+        { is_causal: bool = false, kv_num_heads: Option<i64>, q_num_heads: Option<i64>, qk_matmul_output_mode: i64 = 0,
+          scale: Option<f64>, softcap: f64 = 0.0, softmax_precision: Option<DType> }
+        => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, is_causal, kv_num_heads, q_num_heads,
+                       qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size: -1,
+                       right_window_size: -1 }.build();
+    "Attention" 25 (Q: Float, K: Float, V: Float; attn_mask: Any, past_key: Float, past_value: Float,
+                    nonpad_kv_seqlen: Index)
+        { is_causal: bool = false, kv_num_heads: Option<i64>, left_window_size: i64 = -1, q_num_heads: Option<i64>,
+          qk_matmul_output_mode: i64 = 0, right_window_size: i64 = -1, scale: Option<f64>, softcap: f64 = 0.0,
+          softmax_precision: Option<DType> }
+        => Attention { Q, K, V, attn_mask, past_key, past_value, nonpad_kv_seqlen, is_causal, kv_num_heads, q_num_heads,
+                       qk_matmul_output_mode, scale, softcap, softmax_precision, left_window_size,
+                       right_window_size }.build();
+    "LinearAttention" 27 (query: Float, key: Float, value: Float; past_state: Float, decay: Float, beta: Float)
+        { chunk_size: i64 = 64, kv_num_heads: i64, q_num_heads: i64, scale: f64 = 0.0,
+          update_rule: String = "gated_delta".into() }
+        => linear_attention(LinearInputs { query, key, value, past_state, decay, beta }, (q_num_heads, kv_num_heads),
+                            scale, &update_rule);
+    "RotaryEmbedding" 23 (X: Float, cos_cache: Float, sin_cache: Float; position_ids: Index)
+        { interleaved: bool = false, num_heads: Option<i64>, rotary_embedding_dim: i64 = 0 }
+        => rotary_embedding(X, [cos_cache, sin_cache], position_ids,
+                            Rotary { interleaved, num_heads, dim: rotary_embedding_dim });
 }
 
 onnx_ops! { pub(super) FLEX in "ai.onnx.preview", |g, cx|
-    "FlexAttention" 1 (Q: Float, K: Float, V: Float) {
-        prob_mod: Option<Nested>, scale: Option<f64>, score_mod: Option<Nested>, softmax_precision: Option<DType>,
-    } => flex_attention(cx, [Q, K, V], scale, softmax_precision, [score_mod.is_some(), prob_mod.is_some()]);
+    "FlexAttention" 1 (Q: Float, K: Float, V: Float)
+        { prob_mod: Option<Nested>, scale: Option<f64>, score_mod: Option<Nested>, softmax_precision: Option<DType> }
+        => flex_attention(cx, [Q, K, V], scale, softmax_precision, [score_mod.is_some(), prob_mod.is_some()]);
 }
 
 /// An attribute that is a graph; the meaning takes it from its context.
@@ -285,6 +293,7 @@ fn modified<'g>(cx: &Ctx<'_, 'g>, name: &str, x: X<'g>) -> Result<X<'g>, Fail> {
 }
 
 /// How a rotary embedding is applied; `dim` 0 rotates the whole head.
+#[derive(Clone, Copy)]
 pub(super) struct Rotary {
     pub interleaved: bool,
     pub num_heads: Option<i64>,
@@ -309,7 +318,8 @@ pub(super) fn rotary_embedding<'g>(
     };
     let size = split.dim(3)?;
     let rotated = if how.dim == 0 { size.clone() } else { Dim::Const(how.dim) };
-    if rotated.modulo(&Dim::Const(2)).equals(&Dim::ZERO) == Some(false) || rotated.at_most(&size) == Some(false) {
+    let odd = rotated.modulo(&Dim::Const(2)).equals(&Dim::ZERO) == Some(false);
+    if how.dim < 0 || odd || rotated.at_most(&size) == Some(false) {
         refuse!("cannot rotate {rotated} of {size} elements");
     }
     let half = rotated.floor_div(&Dim::Const(2));
@@ -347,6 +357,7 @@ pub(super) fn rotary_embedding<'g>(
     y.reshape(&x.shape())
 }
 
+#[derive(Clone, Copy)]
 struct LinearInputs<'g> {
     query: X<'g>,
     key: X<'g>,
@@ -409,13 +420,13 @@ fn linear_attention<'g>(
         s => g.scalar(DType::F32, s)?,
     };
     let go = g.scalar(DType::Bool, 1.0)?;
-    let (states, rows) = g.loop_(g.size(&time)?, go, &[start], &captures, &|b| linear_step(b, gated, delta))?;
+    let (states, rows) = g.loop_(g.size(&time)?, go, &[start], &captures, &|b| linear_step(&b, gated, delta))?;
     let read = g.map([rows[0], factor], |[o, s]| o * s)?.transpose(&[1, 0, 2, 3, 4])?;
     let y = read.reshape(&[batch, time, &Dim::Const(q_heads) * &values])?;
     Ok([y.cast(out)?, states[0].cast(state_type)?])
 }
 
-fn linear_step(b: LoopBody<'_>, gated: bool, delta: bool) -> Result<LoopOut<'_>> {
+fn linear_step<'b>(b: &LoopBody<'b>, gated: bool, delta: bool) -> Result<LoopOut<'b>> {
     let g = b.graph;
     let now: Vec<X<'_>> = b.captures.iter().map(|x| x.gather(b.round, 0, 0)).collect::<Result<_>>()?;
     let (q, k, mut v) = (now[0], now[1], now[2]);

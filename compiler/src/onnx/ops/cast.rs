@@ -4,8 +4,10 @@ use numrsc_ir::{DType, Elems, Result, Tensor, build::X, refuse};
 
 onnx_ops! { pub(super) CAST in "", |g, cx|
     "Cast"      1 (x: Any)            { to: String } => cast(x, type_named(&to)?, true, "up");
-    "Cast"      6 (x: Any)            { to: DType, saturate: bool = true, round_mode: String = "up".into() } => cast(x, to, saturate, &round_mode);
-    "CastLike" 15 (x: Any, like: Any) { saturate: bool = true, round_mode: String = "up".into() }            => cast(x, like.dtype(), saturate, &round_mode);
+    "Cast"      6 (x: Any)            { to: DType, saturate: bool = true, round_mode: String = "up".into() }
+        => cast(x, to, saturate, &round_mode);
+    "CastLike" 15 (x: Any, like: Any) { saturate: bool = true, round_mode: String = "up".into() }
+        => cast(x, like.dtype(), saturate, &round_mode);
     "BitCast"  26 (x: Any)            { to: DType } => bit_cast(x, to);
 }
 

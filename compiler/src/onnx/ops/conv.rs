@@ -229,7 +229,7 @@ fn turned(w: X<'_>, groups: i64) -> Result<X<'_>> {
     perm.swap(1, 2);
     let split = w.reshape(&[&[group.clone(), inner.clone(), outer.clone()], &shape[2..]].concat())?;
     let joined = split.transpose(&perm)?.reshape(&[&[&group * &outer, inner], &shape[2..]].concat())?;
-    (2..shape.len()).try_fold(joined, |w, axis| w.reverse(axis))
+    (2..shape.len()).try_fold(joined, X::reverse)
 }
 
 /// Where windows look: the places along each axis, as tensors of shape (windows.., kernel..), and whether they are all

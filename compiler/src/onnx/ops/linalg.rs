@@ -10,11 +10,18 @@ use numrsc_ir::{
 use std::collections::BTreeMap;
 
 onnx_ops! { pub(super) LINALG in "", |g, cx|
-    "MatMul"  1 (a: Num, b: Num)           {}                                                                                                           => a.matmul(b);
-    "Gemm"    1 (a: Num, b: Num, c: Num)   { alpha: f64 = 1.0, beta: f64 = 1.0, transA: bool = false, transB: bool = false, broadcast: bool = false }   => gemm([a, b], Some(c), [alpha, beta], [transA, transB], broadcast);
-    "Gemm"    7 (a: Num, b: Num; c: Num)   { alpha: f64 = 1.0, beta: f64 = 1.0, transA: bool = false, transB: bool = false }                            => gemm([a, b], c, [alpha, beta], [transA, transB], true);
-    "Einsum" 12 (..xs: Num)                { equation: String }                                                                                         => einsum(&xs, &equation);
-    "Det"    11 (x: Float)                 {}                                                                                                           => determinant(x);
+    "MatMul"  1 (a: Num, b: Num)           {}
+        => a.matmul(b);
+    "Gemm"    1 (a: Num, b: Num, c: Num)
+        { alpha: f64 = 1.0, beta: f64 = 1.0, transA: bool = false, transB: bool = false, broadcast: bool = false }
+        => gemm([a, b], Some(c), [alpha, beta], [transA, transB], broadcast);
+    "Gemm"    7 (a: Num, b: Num; c: Num)
+        { alpha: f64 = 1.0, beta: f64 = 1.0, transA: bool = false, transB: bool = false }
+        => gemm([a, b], c, [alpha, beta], [transA, transB], true);
+    "Einsum" 12 (..xs: Num)                { equation: String }
+        => einsum(&xs, &equation);
+    "Det"    11 (x: Float)                 {}
+        => determinant(x);
 }
 
 /// `alpha * a * b + beta * c`, where `a` and `b` may be transposed first and `c` repeats to the result's shape.

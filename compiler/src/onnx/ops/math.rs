@@ -2,25 +2,34 @@
 use crate::onnx::import::table::onnx_ops;
 use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 
+/// The smallest f32.
+const LOWEST: f64 = f32::MIN as f64;
+
 onnx_ops! { pub(super) MATH in "", |g, cx|
     // Of two elements. Before opset 7, only the second operand broadcasts, and only where attributes say so.
-    "Add"        1 (a: Num, b: Num)            { axis: Option<i64>, broadcast: bool = false } => g.map([a, aligned(a, b, axis, broadcast)?], |[a, b]| a + b);
-    "Add"        7 (a: Num, b: Num)            {} => g.map([a, b], |[a, b]| a + b);
-    "Sub"        1 (a: Num, b: Num)            { axis: Option<i64>, broadcast: bool = false } => g.map([a, aligned(a, b, axis, broadcast)?], |[a, b]| a - b);
-    "Sub"        7 (a: Num, b: Num)            {} => g.map([a, b], |[a, b]| a - b);
-    "Mul"        1 (a: Num, b: Num)            { axis: Option<i64>, broadcast: bool = false } => g.map([a, aligned(a, b, axis, broadcast)?], |[a, b]| a * b);
-    "Mul"        7 (a: Num, b: Num)            {} => g.map([a, b], |[a, b]| a * b);
-    "Div"        1 (a: Num, b: Num)            { axis: Option<i64>, broadcast: bool = false } => g.map([a, aligned(a, b, axis, broadcast)?], |[a, b]| a / b);
-    "Div"        7 (a: Num, b: Num)            {} => g.map([a, b], |[a, b]| a / b);
-    "Pow"        1 (x: Num, y: Num)            { axis: Option<i64>, broadcast: bool = false } => pow(x, aligned(x, y, axis, broadcast)?);
-    "Pow"        7 (x: Num, y: Num)            {} => pow(x, y);
-    "Mod"       10 (a: Num, b: Num)            { fmod: bool = false } => g.map([a, b], |[a, b]| if fmod { a.rem(b) } else { a.modulo(b) });
+    "Add"        1 (a: Num, b: Num) { axis: Option<i64>, broadcast: bool = false }
+        => old(a, b, axis, broadcast, |[a, b]| a + b);
+    "Sub"        1 (a: Num, b: Num) { axis: Option<i64>, broadcast: bool = false }
+        => old(a, b, axis, broadcast, |[a, b]| a - b);
+    "Mul"        1 (a: Num, b: Num) { axis: Option<i64>, broadcast: bool = false }
+        => old(a, b, axis, broadcast, |[a, b]| a * b);
+    "Div"        1 (a: Num, b: Num) { axis: Option<i64>, broadcast: bool = false }
+        => old(a, b, axis, broadcast, |[a, b]| a / b);
+    "Pow"        1 (a: Num, b: Num) { axis: Option<i64>, broadcast: bool = false }
+        => pow(a, aligned(a, b, axis, broadcast)?);
+    "Add"        7 (a: Num, b: Num) {}                     => g.map([a, b], |[a, b]| a + b);
+    "Sub"        7 (a: Num, b: Num) {}                     => g.map([a, b], |[a, b]| a - b);
+    "Mul"        7 (a: Num, b: Num) {}                     => g.map([a, b], |[a, b]| a * b);
+    "Div"        7 (a: Num, b: Num) {}                     => g.map([a, b], |[a, b]| a / b);
+    "Pow"        7 (a: Num, b: Num) {}                     => pow(a, b);
+    "Mod"       10 (a: Num, b: Num) { fmod: bool = false }
+        => g.map([a, b], |[a, b]| if fmod { a.rem(b) } else { a.modulo(b) });
 
     // Of any number of elements.
-    "Max"        1 (first: Num, ..rest: Num)     {} => join(first, rest, |a, b| a.max(b));
-    "Min"        1 (first: Num, ..rest: Num)     {} => join(first, rest, |a, b| a.min(b));
-    "Sum"        1 (first: Float, ..rest: Float) {} => join(first, rest, |a, b| a + b);
-    "Mean"       1 (first: Float, ..rest: Float) {} => mean(first, rest);
+    "Max"        1 (first: Num, ..rest: Num)     {} => join(first, &rest, |a, b| a.max(b));
+    "Min"        1 (first: Num, ..rest: Num)     {} => join(first, &rest, |a, b| a.min(b));
+    "Sum"        1 (first: Float, ..rest: Float) {} => total(first, &rest, 1.0);
+    "Mean"       1 (first: Float, ..rest: Float) {} => total(first, &rest, 1.0 + rest.len() as f64);
 
     // Of one element.
     "Abs"        1 (x: Num)   {} => x.map(|x| x.abs());
@@ -46,9 +55,11 @@ onnx_ops! { pub(super) MATH in "", |g, cx|
     "Asinh"      9 (x: Float) {} => x.map(|x| x.asinh());
     "Acosh"      9 (x: Float) {} => x.map(|x| x.acosh());
     "Atanh"      9 (x: Float) {} => x.map(|x| x.atanh());
-    "Clip"       1 (x: Float) { min: f64 = f64::NEG_INFINITY, max: f64 = f64::INFINITY }         => x.map(|x| x.clamp(min, max));
-    "Clip"       6 (x: Float) { min: f64 = f64::from(f32::MIN), max: f64 = f64::from(f32::MAX) } => x.map(|x| x.clamp(min, max));
-    "Clip"      11 (x: Num; min: Num, max: Num) {} => clip(x, min, max);
+    "Clip"       1 (x: Float) { min: f64 = f64::NEG_INFINITY, max: f64 = f64::INFINITY }
+        => x.map(|x| x.clamp(min, max));
+    "Clip"       6 (x: Float) { min: f64 = LOWEST, max: f64 = -LOWEST }
+        => x.map(|x| x.clamp(min, max));
+    "Clip"      11 (x: Num; min: Num, max: Num) {}                                       => clip(x, min, max);
 }
 
 /// A scalar in a float type of at least 32 bits: functions of several steps would lose digits in a narrower one.
@@ -89,25 +100,27 @@ pub(super) fn aligned<'g>(a: X<'g>, b: X<'g>, axis: Option<i64>, broadcast: bool
     b.reshape(&[shape.clone(), vec![Dim::ONE; to.len() - first - shape.len()]].concat())
 }
 
-/// `f(f(x0, x1), x2) …`; narrow floats round once at the end.
-fn join<'g>(first: X<'g>, rest: Vec<X<'g>>, f: impl for<'e> Fn(S<'e>, S<'e>) -> S<'e>) -> Result<X<'g>> {
-    let g = first.graph();
-    g.map_all(&[vec![first], rest].concat(), |xs| {
-        let x = xs[0];
-        let wider = |x: S<'_>| x.dtype().is_float();
-        if !wider(x) {
-            return xs[1..].iter().fold(x, |a, b| f(a, *b));
-        }
-        xs[1..].iter().fold(wide(x), |a, b| f(a, wide(*b))).cast(x.dtype())
-    })
+/// [`aligned`] operands mapped.
+pub(super) fn old<'g>(
+    a: X<'g>,
+    b: X<'g>,
+    axis: Option<i64>,
+    broadcast: bool,
+    f: impl for<'e> FnOnce([S<'e>; 2]) -> S<'e>,
+) -> Result<X<'g>> {
+    a.graph().map([a, aligned(a, b, axis, broadcast)?], f)
 }
 
-fn mean<'g>(first: X<'g>, rest: Vec<X<'g>>) -> Result<X<'g>> {
-    let g = first.graph();
-    let count = 1.0 + rest.len() as f64;
-    g.map_all(&[vec![first], rest].concat(), |xs| {
+/// `f(f(x0, x1), x2) …`
+fn join<'g>(first: X<'g>, rest: &[X<'g>], f: impl for<'e> Fn(S<'e>, S<'e>) -> S<'e>) -> Result<X<'g>> {
+    first.graph().map_all(&[&[first], rest].concat(), |xs| xs[1..].iter().fold(xs[0], |a, b| f(a, *b)))
+}
+
+/// `(x0 + x1 + …) / divisor`; narrow floats round once at the end.
+fn total<'g>(first: X<'g>, rest: &[X<'g>], divisor: f64) -> Result<X<'g>> {
+    first.graph().map_all(&[&[first], rest].concat(), |xs| {
         let sum = xs[1..].iter().fold(wide(xs[0]), |a, b| a + wide(*b));
-        (sum / count).cast(xs[0].dtype())
+        if divisor == 1.0 { sum } else { sum / divisor }.cast(xs[0].dtype())
     })
 }
 
@@ -117,7 +130,8 @@ fn pow<'g>(x: X<'g>, y: X<'g>) -> Result<X<'g>> {
     let (base, exponent) = (x.dtype(), y.dtype());
     // A constant that is the same number in the type of the base needs no wider one.
     let exact = y.as_const().is_some_and(|t| {
-        base.is_float() && exponent.bits() <= 64 && t.to_f64s().iter().all(|&v| base.round(v) == v && v.abs() < 9e15)
+        // Beyond 2^53 the f64 might not be the number either.
+        base.is_float() && t.to_f64s().iter().all(|&v| base.round(v) == v && v.abs() < 9e15)
     });
     let within = match (base.is_float(), exponent.is_float()) {
         _ if base == exponent || exact => base,

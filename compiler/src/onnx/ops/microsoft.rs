@@ -1,63 +1,74 @@
 //! Operators of ONNX Runtime that optimised models contain, as its CPU kernels compute them.
 use super::{
     attention::{Rotary, merge_heads, rotary_embedding, split_heads},
-    microsoft_quant::quantised_lstm,
-    rnn::How,
+    conv::{Placement, conv},
 };
 use crate::onnx::import::table::{Outputs, onnx_ops};
 use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) MICROSOFT in "com.microsoft", |g, cx|
-    "BiasGelu"    1 (A: Float, B: Float)    {}                     => gelu(A, Some(B));
-    "FastGelu"    1 (X: Float; bias: Float) {}                     => fast_gelu(X, bias);
-    "Gelu"        1 (X: Float)              {}                     => gelu(X, None);
-    "QuickGelu"   1 (X: Float)              { alpha: f64 = 1.702 } => in_wide(X, None, |x| x * (x * alpha).sigmoid());
-    "FusedMatMul" 1 (A: Float, B: Float) {
-        alpha: f64 = 1.0, transA: bool = false, transB: bool = false, transBatchA: bool = false, transBatchB: bool = false,
-    } => fused_matmul([A, B], alpha, [transA, transB], [transBatchA, transBatchB]);
-    "MatMulNBits" 1 (A: Float, B: Int, scales: Float; zero_points: Num, g_idx: Int, bias: Float) {
-        K: i64, N: i64, accuracy_level: i64 = 0, bits: i64 = 4, block_size: i64, weight_prepacked: i64 = 0,
-    } => matmul_nbits([A, B, scales], [zero_points, g_idx, bias], Blocks { k: K, n: N, bits, size: block_size, prepacked: weight_prepacked });
-
-    "LayerNormalization"               1 (X: Float, Scale: Float; B: Float) { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: i64 = 1 }
+    "BiasGelu"  1 (A: Float, B: Float)    {}                     => gelu(A, Some(B));
+    "FastGelu"  1 (X: Float; bias: Float) {}                     => fast_gelu(X, bias);
+    "Gelu"      1 (X: Float)              {}                     => gelu(X, None);
+    "QuickGelu" 1 (X: Float)              { alpha: f64 = 1.702 } => in_wide(X, None, |x| x * (x * alpha).sigmoid());
+    "FusedConv" 1 (X: Float, W: Float; B: Float, Z: Float)
+        { activation: Option<String>, activation_params: Vec<f64> = vec![], auto_pad: String = "NOTSET".into(),
+          dilations: Vec<i64> = vec![], group: i64 = 1, kernel_shape: Vec<i64> = vec![], pads: Vec<i64> = vec![],
+          strides: Vec<i64> = vec![] }
+        => activated(conv(X, W, B, &kernel_shape, group, &Placement::new(&auto_pad, &strides, &dilations, &pads))?, Z,
+                     activation.as_deref(), &activation_params);
+    "FusedMatMul" 1 (A: Float, B: Float)
+        { alpha: f64 = 1.0, transA: bool = false, transB: bool = false, transBatchA: bool = false,
+          transBatchB: bool = false }
+        => fused_matmul([A, B], alpha, [transA, transB], [transBatchA, transBatchB]);
+    "MatMulNBits" 1 (A: Float, B: Int, scales: Float; zero_points: Num, g_idx: Int, bias: Float)
+        { K: i64, N: i64, accuracy_level: i64 = 0, bits: i64 = 4, block_size: i64, weight_prepacked: i64 = 0 }
+        => matmul_nbits([A, B, scales], [zero_points, g_idx, bias],
+                        Blocks { k: K, n: N, bits, size: block_size, prepacked: weight_prepacked });
+    "LayerNormalization" 1 (X: Float, Scale: Float; B: Float)
+        { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: i64 = 1 }
         => layer_norm(X, Scale, B, axis, epsilon, stash_type);
-    "SimplifiedLayerNormalization"     1 (X: Float, scale: Float) { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: i64 = 1 }
+    "SimplifiedLayerNormalization" 1 (X: Float, scale: Float)
+        { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: i64 = 1 }
         => rms_norm(X, scale, axis, epsilon, stash_type);
-    "SkipLayerNormalization"           1 (input: Float, skip: Float, gamma: Float; beta: Float, bias: Float) { epsilon: f64 = 1e-12 }
+    "SkipLayerNormalization" 1 (input: Float, skip: Float, gamma: Float; beta: Float, bias: Float)
+        { epsilon: f64 = 1e-12 }
         => skip_norm([input, skip, gamma], beta, bias, epsilon, true);
-    "SkipSimplifiedLayerNormalization" 1 (input: Float, skip: Float, gamma: Float; bias: Float) { epsilon: f64 = 1e-12 }
+    "SkipSimplifiedLayerNormalization" 1 (input: Float, skip: Float, gamma: Float; bias: Float)
+        { epsilon: f64 = 1e-12 }
         => skip_norm([input, skip, gamma], None, bias, epsilon, false);
-    "EmbedLayerNormalization"          1 (input_ids: Index; segment_ids: Index, word_embedding: Float, position_embedding: Float,
-        segment_embedding: Float, gamma: Float, beta: Float, mask: Index, position_ids: Index) { epsilon: f64 = 1e-12, mask_index_type: i64 = 0 }
-        => embed_norm([Some(input_ids), segment_ids, position_ids], [word_embedding, segment_embedding, position_embedding], [gamma, beta], mask, epsilon);
-
-    "Attention" 1 (input: Float, weights: Float; bias: Float, mask_index: Index, past: Float, attention_bias: Float) {
-        do_rotary: bool = false, mask_filter_value: f64 = -10000.0, num_heads: i64, qkv_hidden_sizes: Vec<i64> = vec![],
-        scale: f64 = 0.0, unidirectional: bool = false,
-    } => if do_rotary { refuse!("`do_rotary` is not supported") } else { projected_attention([input, weights], [bias, past], &qkv_hidden_sizes,
-        Heads { count: num_heads, scale, causal: unidirectional, mask: mask_index, filter: mask_filter_value, bias: attention_bias }) };
-    "MultiHeadAttention" 1 (query: Float, key: Float, value: Float; bias: Float, key_padding_mask: Index, attention_bias: Float,
-        past_key: Float, past_value: Float) {
-        mask_filter_value: f64 = -10000.0, num_heads: i64, scale: f64 = 0.0, unidirectional: bool = false,
-    } => multi_head_attention([query, key, value], [bias, past_key, past_value],
-        Heads { count: num_heads, scale, causal: unidirectional, mask: key_padding_mask, filter: mask_filter_value, bias: attention_bias });
-    "RotaryEmbedding" 1 (input: Float, position_ids: Index, cos_cache: Float, sin_cache: Float) {
-        interleaved: bool = false, is_packed_batching: bool = false, num_heads: i64 = 0, rotary_embedding_dim: i64 = 0, scale: f64 = 1.0,
-    } => if is_packed_batching || scale != 1.0 { refuse!("packed batches and scales are not supported") } else {
-        rotary(input, position_ids, [cos_cache, sin_cache], interleaved, num_heads, rotary_embedding_dim) };
-    "DynamicQuantizeLSTM" 1 (X: Float, W: Int, R: Int; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
-        P: Float, W_scale: Float, W_zero_point: Int, R_scale: Float, R_zero_point: Int) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-    } => quantised_lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], [W_scale, W_zero_point, R_scale, R_zero_point],
-        input_forget, How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "EmbedLayerNormalization" 1 (input_ids: Index; segment_ids: Index, word_embedding: Float, position_embedding: Float,
+                                 segment_embedding: Float, gamma: Float, beta: Float, mask: Index, position_ids: Index)
+        { epsilon: f64 = 1e-12, mask_index_type: i64 = 0 }
+        => embed_norm([Some(input_ids), segment_ids, position_ids],
+                      [word_embedding, segment_embedding, position_embedding], [gamma, beta], mask, epsilon);
+    "Attention" 1 (input: Float, weights: Float; bias: Float, mask_index: Index, past: Float, attention_bias: Float)
+        { do_rotary: bool = false, mask_filter_value: f64 = -10000.0, num_heads: i64,
+          qkv_hidden_sizes: Vec<i64> = vec![], scale: f64 = 0.0, unidirectional: bool = false }
+        => if do_rotary { refuse!("`do_rotary` is not supported") } else {
+            projected_attention([input, weights], [bias, past], &qkv_hidden_sizes,
+                Heads { count: num_heads, scale, causal: unidirectional, mask: mask_index, filter: mask_filter_value,
+                        bias: attention_bias }) };
+    "MultiHeadAttention" 1 (query: Float, key: Float, value: Float; bias: Float, key_padding_mask: Index,
+                            attention_bias: Float, past_key: Float, past_value: Float)
+        { mask_filter_value: f64 = -10000.0, num_heads: i64, scale: f64 = 0.0, unidirectional: bool = false }
+        => multi_head_attention([query, key, value], [bias, past_key, past_value],
+               Heads { count: num_heads, scale, causal: unidirectional, mask: key_padding_mask,
+                       filter: mask_filter_value, bias: attention_bias });
+    "RotaryEmbedding" 1 (input: Float, position_ids: Index, cos_cache: Float, sin_cache: Float)
+        { interleaved: bool = false, is_packed_batching: bool = false, num_heads: i64 = 0,
+          rotary_embedding_dim: i64 = 0, scale: f64 = 1.0 }
+        => if is_packed_batching || scale != 1.0 { refuse!("packed batches and scales are not supported") } else {
+            rotary(input, position_ids, [cos_cache, sin_cache], interleaved, num_heads, rotary_embedding_dim) };
 }
 
 // Graph optimisers put these into the default domain.
 onnx_ops! { pub(super) MICROSOFT_DEFAULT in "", |g, cx|
-    "LayerNormalization"           1 (X: Float, Scale: Float; B: Float) { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: i64 = 1 }
+    "LayerNormalization" 1 (X: Float, Scale: Float; B: Float)
+        { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: i64 = 1 }
         => layer_norm(X, Scale, B, axis, epsilon, stash_type);
-    "SimplifiedLayerNormalization" 1 (X: Float, scale: Float) { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: i64 = 1 }
+    "SimplifiedLayerNormalization" 1 (X: Float, scale: Float)
+        { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: i64 = 1 }
         => rms_norm(X, scale, axis, epsilon, stash_type);
 }
 
@@ -86,6 +97,22 @@ fn fast_gelu<'g>(x: X<'g>, bias: Option<X<'g>>) -> Result<X<'g>> {
     in_wide(x, bias, |x| x * 0.5 * ((x * (x * x * b + a)).tanh() + 1.0))
 }
 
+/// A function of `x + z`; without a name it is the identity.
+fn activated<'g>(x: X<'g>, z: Option<X<'g>>, name: Option<&str>, parameters: &[f64]) -> Result<X<'g>> {
+    let x = z.map_or(Ok(x), |z| x.graph().map([x, z.broadcast_to(&x.shape())?], |[x, z]| x + z))?;
+    match (name, parameters) {
+        (None, _) => Ok(x),
+        (Some("Relu"), _) => x.map(|x| x.relu()),
+        (Some("Tanh"), _) => x.map(|x| x.tanh()),
+        (Some("Sigmoid"), _) => x.map(|x| x.sigmoid()),
+        (Some("HardSwish"), _) => x.map(|x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+        (Some("LeakyRelu"), &[a]) => x.map(|x| x.lt(0.0).select(x * a, x)),
+        (Some("Clip"), &[low, high]) => x.map(|x| x.clamp(low, high)),
+        (Some("HardSigmoid"), &[a, b]) => x.map(|x| (x * a + b).clamp(0.0, 1.0)),
+        (Some(name), _) => refuse!("the activation \"{name}\" with {} parameters is not supported", parameters.len()),
+    }
+}
+
 /// `alpha a b` with the batch axes of a factor between its last two, and with these swapped.
 fn fused_matmul<'g>([a, b]: [X<'g>; 2], alpha: f64, swap: [bool; 2], batch: [bool; 2]) -> Result<X<'g>> {
     if batch.contains(&true) && (a.rank() < 3 || a.rank() != b.rank()) {
@@ -101,6 +128,7 @@ fn fused_matmul<'g>([a, b]: [X<'g>; 2], alpha: f64, swap: [bool; 2], batch: [boo
 }
 
 /// Weights of `n` rows of `k` numbers, in blocks of `size` numbers of `bits` bits.
+#[derive(Clone, Copy)]
 struct Blocks {
     k: i64,
     n: i64,
@@ -262,6 +290,7 @@ fn embed_norm<'g>(
 }
 
 /// What attention does besides its projections.
+#[derive(Clone, Copy)]
 struct Heads<'g> {
     count: i64,
     /// 0 for `1 / sqrt(size)`.
@@ -338,7 +367,7 @@ fn projected_attention<'g>(
     [bias, past]: [Option<X<'g>>; 2],
     sizes: &[i64],
     heads: Heads<'g>,
-) -> Result<[X<'g>; 2]> {
+) -> Result<Outputs<'g>> {
     let g = x.graph();
     if x.rank() != 3 || w.rank() != 2 {
         refuse!("the input and weights must have rank 3 and 2, not {} and {}", x.ty(), w.ty());
@@ -364,9 +393,10 @@ fn projected_attention<'g>(
         None => (k, v, Dim::ZERO),
     };
     let y = heads.attend(q, k, v, &before)?;
-    // Keys and values of different sizes cannot be one tensor; then nothing asks for it.
-    let present = if k.dim(3)? == v.dim(3)? { g.concat(&[k.unsqueeze(&[0])?, v.unsqueeze(&[0])?], 0)? } else { y };
-    Ok([y, present])
+    // Keys and values of different sizes cannot be one tensor.
+    let same = k.dim(3)?.equals(&v.dim(3)?) == Some(true);
+    let present = if same { Some(g.concat(&[k.unsqueeze(&[0])?, v.unsqueeze(&[0])?], 0)?) } else { None };
+    Ok(vec![Some(y), present])
 }
 
 /// Attention of queries to keys and values that are projected already, up to a bias.

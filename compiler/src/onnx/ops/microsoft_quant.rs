@@ -4,25 +4,55 @@ use crate::onnx::import::table::onnx_ops;
 use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) MICROSOFT_QUANT in "com.microsoft", |g, cx|
-    "DequantizeLinear"      1 (x: AnyNum, x_scale: Float; x_zero_point: AnyNum) { axis: Option<i64> } => dequantize_linear(x, x_scale, x_zero_point, axis);
-    "QuantizeLinear"        1 (x: Float, y_scale: Float; y_zero_point: AnyNum)  { axis: Option<i64> } => quantize_linear(x, y_scale, y_zero_point, axis);
-    "DynamicQuantizeMatMul" 1 (A: Float, B: Int, b_scale: Float; b_zero_point: Int, bias: Float) {}   => dynamic_matmul(A, B, b_scale, b_zero_point, bias);
-    "MatMulIntegerToFloat"  1 (A: Int, B: Int, a_scale: Float, b_scale: Float; a_zero_point: Int, b_zero_point: Int, bias: Float) {}
+    "DequantizeLinear" 1 (x: Int, x_scale: Float; x_zero_point: Int)
+        { axis: Option<i64> }
+        => dequantize_linear(x, x_scale, x_zero_point, axis);
+    "QuantizeLinear" 1 (x: Float, y_scale: Float; y_zero_point: Int)
+        { axis: Option<i64> }
+        => quantize_linear(x, y_scale, y_zero_point, axis);
+    "DynamicQuantizeMatMul" 1 (A: Float, B: Int, b_scale: Float; b_zero_point: Int, bias: Float)
+        {}
+        => dynamic_matmul(A, B, b_scale, b_zero_point, bias);
+    "MatMulIntegerToFloat" 1 (A: Int, B: Int, a_scale: Float, b_scale: Float; a_zero_point: Int, b_zero_point: Int,
+                              bias: Float)
+        {}
         => integer_matmul([A, B], [a_scale, b_scale], [a_zero_point, b_zero_point], bias);
-    "QGemm" 1 (A: Int, a_scale: Float, a_zero_point: Int, B: Int, b_scale: Float, b_zero_point: Int; C: Int, y_scale: Float, y_zero_point: Int)
+    "QGemm" 1 (A: Int, a_scale: Float, a_zero_point: Int, B: Int, b_scale: Float, b_zero_point: Int;
+               C: Int, y_scale: Float, y_zero_point: Int)
         { alpha: f64 = 1.0, transA: bool = false, transB: bool = false }
-        => qgemm([A, B], [a_scale, b_scale], [a_zero_point, b_zero_point], C, (y_scale, y_zero_point), alpha, [transA, transB]);
-    "QLinearAdd" 1 (A: Int, A_scale: Float; A_zero_point: Int, B: Int, B_scale: Float, B_zero_point: Int, C_scale: Float, C_zero_point: Int) {}
-        => binary(Quantised(A, A_scale, A_zero_point), [B, B_scale, B_zero_point], [C_scale, C_zero_point], |a, b| a + b);
-    "QLinearMul" 1 (A: Int, A_scale: Float; A_zero_point: Int, B: Int, B_scale: Float, B_zero_point: Int, C_scale: Float, C_zero_point: Int) {}
-        => binary(Quantised(A, A_scale, A_zero_point), [B, B_scale, B_zero_point], [C_scale, C_zero_point], |a, b| a * b);
-    "QLinearConcat" 1 (Y_scale: Float, Y_zero_point: Int, ..inputs: Any) { axis: i64 } => concat(Y_scale, Y_zero_point, &inputs, axis);
-    "QLinearGlobalAveragePool" 1 (X: Int, x_scale: Float, x_zero_point: Int, y_scale: Float, y_zero_point: Int) { channels_last: bool = false }
+        => qgemm([A, B], [a_scale, b_scale], [a_zero_point, b_zero_point], C, [y_scale, y_zero_point], alpha,
+                 [transA, transB]);
+    "QLinearAdd" 1 (A: Int, A_scale: Float; A_zero_point: Int, B: Int, B_scale: Float, B_zero_point: Int,
+                    C_scale: Float, C_zero_point: Int)
+        {}
+        => binary(Quantised(A, A_scale, A_zero_point), [B, B_scale, B_zero_point], [C_scale, C_zero_point],
+                  |a, b| a + b);
+    "QLinearMul" 1 (A: Int, A_scale: Float; A_zero_point: Int, B: Int, B_scale: Float, B_zero_point: Int,
+                    C_scale: Float, C_zero_point: Int)
+        {}
+        => binary(Quantised(A, A_scale, A_zero_point), [B, B_scale, B_zero_point], [C_scale, C_zero_point],
+                  |a, b| a * b);
+    "QLinearConcat" 1 (Y_scale: Float, Y_zero_point: Int, ..inputs: Any)
+        { axis: i64 }
+        => concat(Y_scale, Y_zero_point, &inputs, axis);
+    "QLinearGlobalAveragePool" 1 (X: Int, x_scale: Float, x_zero_point: Int, y_scale: Float, y_zero_point: Int)
+        { channels_last: bool = false }
         => global_average(Quantised(X, x_scale, Some(x_zero_point)), [y_scale, y_zero_point], channels_last);
-    "QLinearLeakyRelu" 1 (X: Int, X_scale: Float; X_zero_point: Int, Y_scale: Float, Y_zero_point: Int) { alpha: f64 = 0.01 }
+    "QLinearLeakyRelu" 1 (X: Int, X_scale: Float; X_zero_point: Int, Y_scale: Float, Y_zero_point: Int)
+        { alpha: f64 = 0.01 }
         => unary(Quantised(X, X_scale, X_zero_point), [Y_scale, Y_zero_point], |x| x.lt(0.0).select(x * alpha, x));
-    "QLinearSigmoid"   1 (X: Int, X_scale: Float; X_zero_point: Int, Y_scale: Float, Y_zero_point: Int) {}
+    "QLinearSigmoid" 1 (X: Int, X_scale: Float; X_zero_point: Int, Y_scale: Float, Y_zero_point: Int)
+        {}
         => unary(Quantised(X, X_scale, X_zero_point), [Y_scale, Y_zero_point], |x| x.sigmoid());
+    "DynamicQuantizeLSTM" 1 (X: Float, W: Int, R: Int; B: Float, sequence_lens: Index, initial_h: Float,
+                             initial_c: Float, P: Float, W_scale: Float, W_zero_point: Int, R_scale: Float,
+                             R_zero_point: Int)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], [W_scale, W_zero_point, R_scale, R_zero_point],
+                input_forget, &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size,
+                layout: false });
 }
 
 /// Integers with the scale and the zero point of the whole tensor.
@@ -116,7 +146,7 @@ fn qgemm<'g>(
     [a_scale, b_scale]: [X<'g>; 2],
     [a_zero, b_zero]: [X<'g>; 2],
     c: Option<X<'g>>,
-    (y_scale, y_zero): (Option<X<'g>>, Option<X<'g>>),
+    [y_scale, y_zero]: [Option<X<'g>>; 2],
     alpha: f64,
     [swap_a, swap_b]: [bool; 2],
 ) -> Result<X<'g>> {
@@ -171,13 +201,19 @@ fn global_average<'g>(x: Quantised<'g>, [scale, zero]: [X<'g>; 2], channels_last
     if rank < 3 {
         refuse!("the input must have rank 3 or more, not {}", x.0.ty());
     }
+    let g = scale.graph();
     let axes: Vec<usize> = if channels_last { (1..rank - 1).collect() } else { (2..rank).collect() };
-    quantized(x.real()?.mean(&axes, true)?, single(scale)?, Some(single(zero)?), x.0.dtype())
+    let sum = centred(x.0, x.2.map(single).transpose()?)?.sum(&axes, true)?.cast(DType::F32)?;
+    let shape = x.0.shape();
+    let count = g.size(&Dim::product(axes.iter().map(|&a| &shape[a])))?.cast(DType::F32)?;
+    let ratio = g.map([single(x.1)?, single(scale)?, count], |[x, y, n]| x / (y * n))?;
+    let mean = g.map([sum, ratio], |[s, r]| s * r)?;
+    quantized(mean, g.scalar(DType::F32, 1.0)?, Some(single(zero)?), x.0.dtype())
 }
 
 /// Tensors, each with its own parameters, joined under common ones.
 fn concat<'g>(scale: X<'g>, zero: X<'g>, inputs: &[X<'g>], axis: i64) -> Result<X<'g>> {
-    if inputs.is_empty() || inputs.len() % 3 != 0 {
+    if inputs.is_empty() || !inputs.len().is_multiple_of(3) {
         refuse!("inputs come as tensor, scale and zero point; there are {}", inputs.len());
     }
     let (scale, zero) = (single(scale)?, single(zero)?);
@@ -192,12 +228,12 @@ fn concat<'g>(scale: X<'g>, zero: X<'g>, inputs: &[X<'g>], axis: i64) -> Result<
 }
 
 /// An LSTM whose weights `[directions, in, 4 * hidden]` are integers of 8 bits.
-pub(super) fn quantised_lstm<'g>(
+fn lstm<'g>(
     [x, w, r]: [X<'g>; 3],
     [b, lens, h, c, p]: [Option<X<'g>>; 5],
     [w_scale, w_zero, r_scale, r_zero]: [Option<X<'g>>; 4],
     input_forget: bool,
-    how: How,
+    how: &How,
 ) -> Result<Vec<X<'g>>> {
     let weights = |w: X<'g>, scale: Option<X<'g>>, zero: Option<X<'g>>| -> Result<Weights<'g>> {
         let (Some(scale), Some(zero)) = (scale, zero) else { refuse!("the weights need scales and zero points") };

@@ -1,6 +1,6 @@
 //! Normalisations: values shifted and scaled by statistics over some of their axes.
 use super::reduce::wide;
-use crate::onnx::import::table::onnx_ops;
+use crate::onnx::import::table::{Types, onnx_ops};
 use numrsc_ir::{
     DType, Dim, ReduceFn, Result,
     build::{Window, X},
@@ -8,20 +8,45 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) NORM in "", |g, cx|
-    "BatchNormalization"         1 (x: Float, scale: Float, b: Float, mean: Float, var: Float) { epsilon: f64 = 1e-5, momentum: f64 = 0.9, is_test: bool = false, spatial: bool = true, consumed_inputs: Option<Vec<i64>> } => batch_norm([x, scale, b, mean, var], epsilon, spatial, (!is_test).then_some(momentum));
-    "BatchNormalization"         6 (x: Float, scale: Float, b: Float, mean: Float, var: Float) { epsilon: f64 = 1e-5, momentum: f64 = 0.9, is_test: bool = false, spatial: bool = true } => batch_norm([x, scale, b, mean, var], epsilon, spatial, (!is_test).then_some(momentum));
-    "BatchNormalization"         7 (x: Float, scale: Float, b: Float, mean: Float, var: Float) { epsilon: f64 = 1e-5, momentum: f64 = 0.9, spatial: bool = true }        => batch_norm([x, scale, b, mean, var], epsilon, spatial, (cx.outputs() > 1).then_some(momentum));
-    "BatchNormalization"         9 (x: Float, scale: Float, b: Float, mean: Float, var: Float) { epsilon: f64 = 1e-5, momentum: f64 = 0.9 }                              => batch_norm([x, scale, b, mean, var], epsilon, true, (cx.outputs() > 1).then_some(momentum));
-    "BatchNormalization"        14 (x: Float, scale: Float, b: Float, mean: Float, var: Float) { epsilon: f64 = 1e-5, momentum: f64 = 0.9, training_mode: bool = false } => batch_norm([x, scale, b, mean, var], epsilon, true, training_mode.then_some(momentum));
-    "InstanceNormalization"      1 (x: Float, scale: Float, b: Float) { epsilon: f64 = 1e-5, consumed_inputs: Option<Vec<i64>> }                 => instance_norm(x, scale, b, epsilon);
-    "InstanceNormalization"      6 (x: Float, scale: Float, b: Float) { epsilon: f64 = 1e-5 }                                                    => instance_norm(x, scale, b, epsilon);
-    "GroupNormalization"        18 (x: Float, scale: Float, b: Float) { epsilon: f64 = 1e-5, num_groups: i64 }                                   => group_norm(x, scale, b, epsilon, num_groups, DType::F32, false);
-    "GroupNormalization"        21 (x: Float, scale: Float, b: Float) { epsilon: f64 = 1e-5, num_groups: i64, stash_type: DType = DType::F32 }   => group_norm(x, scale, b, epsilon, num_groups, stash_type, true);
-    "LayerNormalization"        17 (x: Float, scale: Float; b: Float) { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: DType = DType::F32 }    => layer_norm(x, scale, b, axis, epsilon, stash_type);
-    "RMSNormalization"          23 (x: Float, scale: Float)           { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: DType = DType::F32 }    => rms_norm(x, scale, axis, epsilon, stash_type);
-    "LpNormalization"            1 (x: Float)                         { axis: i64 = -1, p: i64 = 2 }                                             => lp_norm(x, axis, p);
-    "LRN"                        1 (x: Float)                         { alpha: f64 = 1e-4, beta: f64 = 0.75, bias: f64 = 1.0, size: i64 }        => local_response(x, alpha, beta, bias, size);
-    "MeanVarianceNormalization"  9 (x: Float)                         { axes: Vec<i64> = vec![0, 2, 3] }                                         => mean_variance(x, &axes);
+    "BatchNormalization"         1 (x: Float, scale: Float, b: Float, mean: Float, var: Float)
+        { epsilon: f64 = 1e-5, momentum: f64 = 0.9, is_test: bool = false, spatial: bool = true,
+          consumed_inputs: Option<Vec<i64>> }
+        => batch_norm([x, scale, b, mean, var], epsilon, spatial, (!is_test).then_some(momentum));
+    "BatchNormalization"         6 (x: Float, scale: Float, b: Float, mean: Float, var: Float)
+        { epsilon: f64 = 1e-5, momentum: f64 = 0.9, is_test: bool = false, spatial: bool = true }
+        => batch_norm([x, scale, b, mean, var], epsilon, spatial, (!is_test).then_some(momentum));
+    "BatchNormalization"         7 (x: Float, scale: Float, b: Float, mean: Float, var: Float)
+        { epsilon: f64 = 1e-5, momentum: f64 = 0.9, spatial: bool = true }
+        => batch_norm([x, scale, b, mean, var], epsilon, spatial, (cx.outputs() > 1).then_some(momentum));
+    "BatchNormalization"         9 (x: Float, scale: Float, b: Float, mean: Float, var: Float)
+        { epsilon: f64 = 1e-5, momentum: f64 = 0.9 }
+        => batch_norm([x, scale, b, mean, var], epsilon, true, (cx.outputs() > 1).then_some(momentum));
+    "BatchNormalization"        14 (x: Float, scale: Float, b: Float, mean: Float, var: Float)
+        { epsilon: f64 = 1e-5, momentum: f64 = 0.9, training_mode: bool = false }
+        => batch_norm([x, scale, b, mean, var], epsilon, true, training_mode.then_some(momentum));
+    "InstanceNormalization"      1 (x: Float, scale: Float, b: Float)
+        { epsilon: f64 = 1e-5, consumed_inputs: Option<Vec<i64>> }
+        => instance_norm(x, scale, b, epsilon);
+    "InstanceNormalization"      6 (x: Float, scale: Float, b: Float) { epsilon: f64 = 1e-5 }
+        => instance_norm(x, scale, b, epsilon);
+    "GroupNormalization"        18 (x: Float, scale: Float, b: Float) { epsilon: f64 = 1e-5, num_groups: i64 }
+        => group_norm(x, scale, b, epsilon, num_groups, DType::F32, false);
+    "GroupNormalization"        21 (x: Float, scale: Float, b: Float)
+        { epsilon: f64 = 1e-5, num_groups: i64, stash_type: DType = DType::F32 }
+        => group_norm(x, scale, b, epsilon, num_groups, stash_type, true);
+    "LayerNormalization"        17 (x: Float, scale: Float; b: Float)
+        { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: DType = DType::F32 }
+        => layer_norm(x, scale, b, axis, epsilon, stash_type);
+    "RMSNormalization"          23 (x: Float, scale: Float)
+        { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: DType = DType::F32 }
+        => rms_norm(x, scale, axis, epsilon, stash_type);
+    "LpNormalization"            1 (x: Float)                         { axis: i64 = -1, p: i64 = 2 }
+        => lp_norm(x, axis, p);
+    "LRN"                        1 (x: Float)
+        { alpha: f64 = 1e-4, beta: f64 = 0.75, bias: f64 = 1.0, size: i64 }
+        => local_response(x, alpha, beta, bias, size);
+    "MeanVarianceNormalization"  9 (x: Float)                         { axes: Vec<i64> = vec![0, 2, 3] }
+        => mean_variance(x, &axes);
 }
 
 /// Mean and variance over axes, which stay with size 1: `Σ x / n` and `Σ (x - mean)² / n`.
@@ -46,9 +71,15 @@ fn per_channel<'g>(v: X<'g>, shape: &[Dim]) -> Result<X<'g>> {
     v.reshape(&to)
 }
 
-/// A type with the range and precision of both.
-fn wider(a: DType, b: DType) -> DType {
-    if a == DType::F64 || b == DType::F64 { DType::F64 } else { wide(a) }
+/// The type to compute statistics in: `stash`, unless that would lose digits of what is there.
+fn stashed(stash: DType, of: DType) -> Result<DType> {
+    match stash {
+        _ if !Types::Float.holds(stash) => {
+            refuse!("stash_type {stash} is not a float; supported are {}", Types::Float.list())
+        }
+        _ if of == DType::F64 => Ok(of),
+        _ => Ok(wide(stash)),
+    }
 }
 
 /// `(x - mean) / sqrt(var + epsilon) * scale + b`. In training (`momentum`), the statistics are those of `x`, and the
@@ -63,7 +94,7 @@ fn batch_norm<'g>(
     if shape.is_empty() {
         refuse!("a scalar has no batch to normalise");
     }
-    let to = [scale, b, mean, var].iter().fold(wide(dtype), |t, v| wider(t, v.dtype()));
+    let to = if [x, scale, b, mean, var].iter().any(|v| v.dtype() == DType::F64) { DType::F64 } else { DType::F32 };
     // Statistics of each channel, or (not spatial) of each place in a sample.
     let aligned = |v: X<'g>| {
         let v = v.cast(to)?;
@@ -120,7 +151,7 @@ fn group_norm<'g>(
     }
     let each = &shape[1].floor_div(&count) * &Dim::product(&shape[2..]);
     let grouped = [shape[0].clone(), count, each];
-    let x = x.reshape(&grouped)?.cast(wider(stash, dtype))?;
+    let x = x.reshape(&grouped)?.cast(stashed(stash, dtype)?)?;
     let [mean, inv] = mean_and_scale(x, &[2], epsilon)?;
     let normal = g.map([x, mean, inv], |[x, m, i]| ((x - m) * i).cast(dtype))?;
     let shape_of_params = if by_channel { &shape[..] } else { &grouped[..] };
@@ -139,7 +170,7 @@ fn layer_norm<'g>(
 ) -> Result<[X<'g>; 3]> {
     let (g, shape, dtype) = (x.graph(), x.shape(), x.dtype());
     let axes: Vec<usize> = (x.axis(axis)?..shape.len()).collect();
-    let x = x.cast(wider(stash, dtype))?;
+    let x = x.cast(stashed(stash, dtype)?)?;
     let [mean, inv] = mean_and_scale(x, &axes, epsilon)?;
     let scale = scale.broadcast_to(&shape)?;
     let y = match b {
@@ -155,7 +186,7 @@ fn layer_norm<'g>(
 fn rms_norm<'g>(x: X<'g>, scale: X<'g>, axis: i64, epsilon: f64, stash: DType) -> Result<X<'g>> {
     let (g, shape, dtype, to) = (x.graph(), x.shape(), x.dtype(), scale.dtype());
     let axes: Vec<usize> = (x.axis(axis)?..shape.len()).collect();
-    let x = x.cast(wider(stash, dtype))?;
+    let x = x.cast(stashed(stash, dtype)?)?;
     let inv = x.map(|x| x.square())?.mean(&axes, true)?.map(|v| 1.0 / (v + epsilon).sqrt())?;
     g.map([x, inv, scale.broadcast_to(&shape)?], |[x, i, s]| (x * i).cast(dtype).cast(to) * s)
 }
@@ -166,7 +197,7 @@ fn lp_norm<'g>(x: X<'g>, axis: i64, p: i64) -> Result<X<'g>> {
     let x = x.cast(wide(dtype))?;
     let norm = match p {
         1 => x.map(|x| x.abs())?.sum(&[axis], true)?,
-        2 => x.map(|x| x.square())?.sum(&[axis], true)?.map(|s| s.sqrt())?,
+        2 => x.map(|x| x.square())?.sum(&[axis], true)?.map(|x| x.sqrt())?,
         _ => refuse!("p is {p}, supported are 1 and 2"),
     };
     g.map([x, norm], |[x, n]| n.eq(0.0).select(n, x / n).cast(dtype))

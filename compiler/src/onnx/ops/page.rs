@@ -54,10 +54,11 @@ fn attributes(row: &OnnxOp) -> String {
     let one = |a: &crate::onnx::import::table::AttrInfo| {
         // Types and defaults are Rust; a bar would end the table's cell.
         let code = |s: &str| s.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+        let name = a.name.trim_start_matches("r#");
         if a.default.is_empty() {
-            format!("{}: {}", a.name, code(a.ty))
+            format!("{name}: {}", code(a.ty))
         } else {
-            format!("{}: {} = {}", a.name, code(a.ty), code(a.default))
+            format!("{name}: {} = {}", code(a.ty), code(a.default))
         }
     };
     row.attrs.iter().map(one).collect::<Vec<_>>().join(", ")

@@ -146,7 +146,7 @@ fn max_indices<'g>(x: X<'g>, max: X<'g>, kernel: &[i64], windows: &[Window], col
         equal.and(ok).cast(DType::I32)
     })?;
     let first = hit.arg(ReduceFn::Max, 2, false)?;
-    let tap = g.map([first, g.iota(DType::I64, &[count.clone()], 0)?, g.size(&taps)?], |[t, o, n]| o * n + t)?;
+    let tap = g.map([first, g.range(DType::I64, &count)?, g.size(&taps)?], |[t, o, n]| o * n + t)?;
     let within = answer.flatten()?.gather(tap, 0, 0)?;
     let image = g.iota(DType::I64, &[images, count], 0)?;
     g.map([within, image, g.size(&Dim::product(space))?], |[w, i, n]| i * n + w)?.reshape(&out)

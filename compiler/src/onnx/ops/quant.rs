@@ -7,22 +7,42 @@ use crate::onnx::import::table::onnx_ops;
 use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) QUANT in "", |g, cx|
-    "QuantizeLinear"        10 (x: Num, scale: AnyNum; zero: AnyNum) { axis: i64 = 1, saturate: bool = true, block_size: i64 = 0, output_dtype: i64 = 0, precision: i64 = 0 }
-        => quantize(x, scale, zero, &Grain { axis, block_size }, saturate, stated_type(output_dtype)?, stated_type(precision)?);
-    "DequantizeLinear"      10 (x: AnyNum, scale: AnyFloat; zero: AnyNum) { axis: i64 = 1, block_size: i64 = 0, output_dtype: i64 = 0 }
-        => dequantize(x, scale, zero, &Grain { axis, block_size }, stated_type(output_dtype)?);
-    "DynamicQuantizeLinear" 11 (x: Float) {} => dynamic_quantize(x);
-    "MatMulInteger"         10 (a: Int, b: Int; a_zero: Int, b_zero: Int) {} => centred_rows(a, a_zero)?.matmul(centred(b, b_zero)?);
-    "QLinearMatMul"         10 (a: AnyNum, a_scale: Float, a_zero: AnyNum, b: AnyNum, b_scale: Float, b_zero: AnyNum, y_scale: Float, y_zero: AnyNum) {}
-        => rescaled(centred_rows(a, Some(a_zero))?.matmul(centred(b, Some(b_zero))?)?, by_rows(a, a_scale)?, scalar_or_same(b_scale)?, y_scale, y_zero);
-    "ConvInteger"           10 (x: Int, w: Int; x_zero: Int, w_zero: Int) { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
-        dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1 }
-        => conv(centred(x, x_zero)?, centred_filters(w, w_zero)?, None, &kernel_shape, group, &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: false });
-    "QLinearConv"           10 (x: Int, x_scale: Float, x_zero: Int, w: Int, w_scale: Float, w_zero: Int, y_scale: Float, y_zero: Int; bias: Int) { auto_pad: String = "NOTSET".into(),
-        kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1 }
+    "QuantizeLinear"        10 (x: Num, scale: AnyNum; zero: AnyNum)
+        { axis: i64 = 1, saturate: bool = true, block_size: i64 = 0, output_dtype: i64 = 0, precision: i64 = 0 }
         => {
+            let (to, precision) = (stated_type(output_dtype)?, stated_type(precision)?);
+            quantize(x, scale, zero, &Grain { axis, block_size }, saturate, to, precision)
+        };
+    "DequantizeLinear"      10 (x: AnyNum, scale: AnyFloat; zero: AnyNum)
+        { axis: i64 = 1, block_size: i64 = 0, output_dtype: i64 = 0 }
+        => dequantize(x, scale, zero, &Grain { axis, block_size }, stated_type(output_dtype)?);
+    "DynamicQuantizeLinear" 11 (x: Float) {}
+        => dynamic_quantize(x);
+    "MatMulInteger"         10 (a: Int, b: Int; a_zero: Int, b_zero: Int) {}
+        => centred_rows(a, a_zero)?.matmul(centred(b, b_zero)?);
+    "QLinearMatMul"         10 (a: AnyNum, a_scale: Float, a_zero: AnyNum, b: AnyNum, b_scale: Float, b_zero: AnyNum,
+                                y_scale: Float, y_zero: AnyNum) {}
+        => {
+            let y = centred_rows(a, Some(a_zero))?.matmul(centred(b, Some(b_zero))?)?;
+            rescaled(y, by_rows(a, a_scale)?, scalar_or_same(b_scale)?, y_scale, y_zero)
+        };
+    "ConvInteger"           10 (x: Int, w: Int; x_zero: Int, w_zero: Int)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1 }
+        => {
+            let (auto_pad, strides, dilations, pads) = (&auto_pad, &strides, &dilations, &pads);
+            let place = Placement { auto_pad, strides, dilations, pads, ceil: false };
+            conv(centred(x, x_zero)?, centred_filters(w, w_zero)?, None, &kernel_shape, group, &place)
+        };
+    "QLinearConv"           10 (x: Int, x_scale: Float, x_zero: Int, w: Int, w_scale: Float, w_zero: Int,
+                                y_scale: Float, y_zero: Int; bias: Int)
+        { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
+          dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1 }
+        => {
+            let (auto_pad, strides, dilations, pads) = (&auto_pad, &strides, &dilations, &pads);
+            let place = Placement { auto_pad, strides, dilations, pads, ceil: false };
             let (x, filters) = (centred(x, Some(x_zero))?, centred_filters(w, Some(w_zero))?);
-            let y = conv(x, filters, bias, &kernel_shape, group, &Placement { auto_pad: &auto_pad, strides: &strides, dilations: &dilations, pads: &pads, ceil: false })?;
+            let y = conv(x, filters, bias, &kernel_shape, group, &place)?;
             rescaled(y, x_scale, along(w_scale, 1, y.rank())?, y_scale, y_zero)
         };
 }
@@ -103,7 +123,7 @@ fn quantize<'g>(
     stated: Option<DType>,
     precision: Option<DType>,
 ) -> Result<X<'g>> {
-    let to = match (zero.map(|z| z.dtype()), stated) {
+    let to = match (zero.map(X::dtype), stated) {
         (Some(z), Some(s)) if z != s => refuse!("`output_dtype` is {s}, but the zero point is {z}"),
         (Some(d), _) | (None, Some(d)) => d,
         (None, None) => DType::U8,
@@ -159,7 +179,7 @@ fn dequantize<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>, grain: &Grain, st
 
 /// Quantise to u8 with the scale and zero point that the smallest and largest element (and 0) need.
 fn dynamic_quantize(x: X<'_>) -> Result<[X<'_>; 3]> {
-    let g = x.graph();
+    let (g, x) = (x.graph(), x.cast(DType::F32)?);
     let axes: Vec<usize> = (0..x.rank()).collect();
     let (low, high) = (x.min(&axes, false)?, x.max(&axes, false)?);
     let scale = g.map([low, high], |[low, high]| {
@@ -173,6 +193,10 @@ fn dynamic_quantize(x: X<'_>) -> Result<[X<'_>; 3]> {
 
 /// `x - zero` in a type that holds all differences and their products: i32, or f32 for floats.
 fn centred<'g>(x: X<'g>, zero: Option<X<'g>>) -> Result<X<'g>> {
+    if x.dtype().bits() > 8 || zero.is_some_and(|z| z.dtype() != x.dtype()) {
+        let of = zero.map_or(String::new(), |z| format!(" with zero point {}", z.ty()));
+        refuse!("{}{of} is not supported: both must be of one type of at most 8 bits", x.ty());
+    }
     let within = if x.dtype().is_float() { DType::F32 } else { DType::I32 };
     match zero {
         Some(z) => x.graph().map([x, scalar_or_same(z)?], |[x, z]| x.cast(within) - z.cast(within)),

@@ -14,18 +14,28 @@ use numrsc_ir::{
 use std::f64::consts::TAU;
 
 onnx_ops! { pub(super) RANDOM in "", |g, cx|
-    "RandomNormal"       1 ()        { shape: Vec<i64>, dtype: DType = DType::F32, seed: Option<f64>, mean: f64 = 0.0, scale: f64 = 1.0 } => normal(g, seed_of(cx, seed), dtype, &sizes(&shape)?, mean, scale);
-    "RandomNormalLike"   1 (x: Any)  { dtype: Option<DType>, seed: Option<f64>, mean: f64 = 0.0, scale: f64 = 1.0 }                       => normal(g, seed_of(cx, seed), dtype.unwrap_or(x.dtype()), &x.shape(), mean, scale);
-    "RandomUniform"      1 ()        { shape: Vec<i64>, dtype: DType = DType::F32, seed: Option<f64>, low: f64 = 0.0, high: f64 = 1.0 }   => uniform(g, seed_of(cx, seed), dtype, &sizes(&shape)?, low, high);
-    "RandomUniformLike"  1 (x: Any)  { dtype: Option<DType>, seed: Option<f64>, low: f64 = 0.0, high: f64 = 1.0 }                         => uniform(g, seed_of(cx, seed), dtype.unwrap_or(x.dtype()), &x.shape(), low, high);
-    "Bernoulli"         15 (x: Float) { dtype: Option<DType>, seed: Option<f64> }                                                          => bernoulli(x, seed_of(cx, seed), dtype.unwrap_or(x.dtype()));
-    "Multinomial"        7 (x: Float) { dtype: DType = DType::I32, sample_size: i64 = 1, seed: Option<f64> }                               => multinomial(x, seed_of(cx, seed), dtype, sample_size);
+    "RandomNormal"       1 ()
+        { shape: Vec<i64>, dtype: DType = DType::F32, seed: Option<f64>, mean: f64 = 0.0, scale: f64 = 1.0 }
+        => normal(g, seed_of(cx, seed), dtype, &sizes(&shape)?, mean, scale);
+    "RandomNormalLike"   1 (x: Any)   { dtype: Option<DType>, seed: Option<f64>, mean: f64 = 0.0, scale: f64 = 1.0 }
+        => normal(g, seed_of(cx, seed), dtype.unwrap_or(x.dtype()), &x.shape(), mean, scale);
+    "RandomUniform"      1 ()
+        { shape: Vec<i64>, dtype: DType = DType::F32, seed: Option<f64>, low: f64 = 0.0, high: f64 = 1.0 }
+        => uniform(g, seed_of(cx, seed), dtype, &sizes(&shape)?, low, high);
+    "RandomUniformLike"  1 (x: Any)   { dtype: Option<DType>, seed: Option<f64>, low: f64 = 0.0, high: f64 = 1.0 }
+        => uniform(g, seed_of(cx, seed), dtype.unwrap_or(x.dtype()), &x.shape(), low, high);
+    "Bernoulli"         15 (x: Float) { dtype: Option<DType>, seed: Option<f64> }
+        => bernoulli(x, seed_of(cx, seed), dtype.unwrap_or(x.dtype()));
+    "Multinomial"        7 (x: Float) { dtype: DType = DType::I32, sample_size: i64 = 1, seed: Option<f64> }
+        => multinomial(x, seed_of(cx, seed), dtype, sample_size);
 
     // Training was a matter of an attribute first, then not possible, and is an input now. The mask was a number first.
-    "Dropout"            1 (x: Float)    { is_test: bool = false, ratio: f64 = 0.5 } => old_dropout(x, cx.seed(), is_test, ratio);
-    "Dropout"            7 (x: Float)    { ratio: f64 = 0.5 }                        => kept(x, x.dtype());
-    "Dropout"           10 (x: Float)    { ratio: f64 = 0.5 }                        => kept(x, DType::Bool);
-    "Dropout"           12 (x: AnyFloat; ratio: AnyFloat, training_mode: Bool) { seed: Option<i64> } => dropout(x, seed.map_or(cx.seed(), |s| s as u64), ratio, training_mode);
+    "Dropout"            1 (x: Float) { is_test: bool = false, ratio: f64 = 0.5 }
+        => old_dropout(x, cx.seed(), is_test, ratio);
+    "Dropout"            7 (x: Float) { ratio: f64 = 0.5 }                        => kept(x, x.dtype());
+    "Dropout"           10 (x: Float) { ratio: f64 = 0.5 }                        => kept(x, DType::Bool);
+    "Dropout"           12 (x: AnyFloat; ratio: AnyFloat, training_mode: Bool) { seed: Option<i64> }
+        => dropout(x, seed.map_or(cx.seed(), |s| s as u64), ratio, training_mode);
 }
 
 fn seed_of(cx: &Ctx<'_, '_>, seed: Option<f64>) -> u64 {
@@ -86,7 +96,7 @@ fn uniform<'g>(g: &'g Graph, seed: u64, dtype: DType, shape: &[Dim], low: f64, h
     bits(g, seed, shape)?.map(|z| (fraction(z, within) * (high - low) + low).cast(dtype))
 }
 
-/// Box-Muller: `sqrt(-2 log(u)) * cos(2π v)` with `u` in (0, 1] from the upper and `v` from the lower half of the bits.
+/// Box-Muller: `sqrt(-2 log(u)) * cos(2π v)`, with `u` in (0, 1] from the upper half of the bits, `v` from the lower.
 fn normal<'g>(g: &'g Graph, seed: u64, dtype: DType, shape: &[Dim], mean: f64, scale: f64) -> Result<X<'g>> {
     let within = working(dtype)?;
     let unit = 2f64.powi(-32);
@@ -165,4 +175,62 @@ fn dropped<'g>(x: X<'g>, seed: u64, ratio: X<'g>, training: Option<X<'g>>) -> Re
         training.select(mask.select(scaled, 0.0), v).cast(x.dtype())
     })?;
     Ok([y, mask])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers of a constant, which is what small random tensors of static shape are.
+    fn numbers(x: Result<X<'_>>) -> Vec<f64> {
+        x.unwrap().as_const().unwrap().to_f64s()
+    }
+
+    fn mean(v: &[f64]) -> f64 {
+        v.iter().sum::<f64>() / v.len() as f64
+    }
+
+    #[test]
+    fn numbers_follow_their_distribution() {
+        let g = Graph::new();
+        let shape = [Dim::Const(64), Dim::Const(64)];
+        for seed in [0, 1, 0x4020_0000_0000_0000] {
+            for dtype in [DType::F32, DType::F64, DType::F16] {
+                let u = numbers(uniform(&g, seed, dtype, &shape, -1.0, 3.0));
+                assert!((mean(&u) - 1.0).abs() < 0.1 && u.iter().all(|x| (-1.0..=3.0).contains(x)));
+                let n = numbers(normal(&g, seed, dtype, &shape, 2.0, 0.5));
+                let squares: Vec<f64> = n.iter().map(|x| (x - 2.0) * (x - 2.0)).collect();
+                assert!((mean(&n) - 2.0).abs() < 0.05 && (mean(&squares) - 0.25).abs() < 0.02);
+                // Neighbours have nothing to do with each other.
+                let pairs: Vec<f64> = n.windows(2).map(|w| (w[0] - 2.0) * (w[1] - 2.0)).collect();
+                assert!(mean(&pairs).abs() < 0.02);
+            }
+        }
+        let by = |seed| numbers(uniform(&g, seed, DType::F32, &shape, 0.0, 1.0));
+        assert_eq!(by(7), by(7));
+        assert!(by(7).iter().zip(by(8)).filter(|(a, b)| **a == *b).count() < 4);
+    }
+
+    #[test]
+    fn draws_follow_their_probabilities() {
+        let g = Graph::new();
+        let p = g.full(DType::F32, 0.3, &[Dim::Const(4096)]).unwrap();
+        assert!((mean(&numbers(bernoulli(p, 5, DType::U8))) - 0.3).abs() < 0.03);
+        // Probabilities 1/7, 4/7, 0, 2/7.
+        let logs = numrsc_ir::Tensor::from_f32(&[1, 4], &[0.0, 4f32.ln(), f32::NEG_INFINITY, 2f32.ln()]);
+        let drawn = numbers(multinomial(g.constant(logs).unwrap(), 5, DType::I64, 1000));
+        let share = |class: f64| drawn.iter().filter(|x| **x == class).count() as f64 / 1000.0;
+        for (class, p) in [(0.0, 1.0 / 7.0), (1.0, 4.0 / 7.0), (2.0, 0.0), (3.0, 2.0 / 7.0)] {
+            assert!((share(class) - p).abs() < 0.05, "class {class}: {}", share(class));
+        }
+    }
+
+    #[test]
+    fn dropout_keeps_the_mean() {
+        let g = Graph::new();
+        let x = g.full(DType::F32, 2.0, &[Dim::Const(4096)]).unwrap();
+        let [y, mask] = dropped(x, 3, g.scalar(DType::F32, 0.75).unwrap(), None).unwrap();
+        assert!((mean(&numbers(Ok(y))) - 2.0).abs() < 0.2);
+        assert!((mean(&numbers(Ok(mask))) - 0.25).abs() < 0.03);
+    }
 }

@@ -8,28 +8,50 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) REDUCE in "", |g, cx|
-    "ReduceL1"         1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.l1();
-    "ReduceL1"        18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.l1();
-    "ReduceL2"         1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.l2();
-    "ReduceL2"        18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.l2();
-    "ReduceLogSum"     1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.log_sum();
-    "ReduceLogSum"    18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.log_sum();
-    "ReduceLogSumExp"  1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.log_sum_exp();
-    "ReduceLogSumExp" 18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.log_sum_exp();
-    "ReduceMax"        1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.plain(ReduceFn::Max);
-    "ReduceMax"       18 (x: Any; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.plain(ReduceFn::Max);
-    "ReduceMean"       1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.mean();
-    "ReduceMean"      18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.mean();
-    "ReduceMin"        1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.plain(ReduceFn::Min);
-    "ReduceMin"       18 (x: Any; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.plain(ReduceFn::Min);
-    "ReduceProd"       1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.plain(ReduceFn::Prod);
-    "ReduceProd"      18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.plain(ReduceFn::Prod);
-    "ReduceSum"        1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.plain(ReduceFn::Sum);
-    "ReduceSum"       13 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.plain(ReduceFn::Sum);
-    "ReduceSumSquare"  1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }                        => listed(x, &axes, keepdims, false)?.sum_square();
-    "ReduceSumSquare" 18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }             => over(x, axes, keepdims, noop_with_empty_axes)?.sum_square();
-    "CumSum"          11 (x: Num, axis: Index) { exclusive: bool = false, reverse: bool = false }                        => running(x, axis, ReduceFn::Sum, exclusive, reverse);
-    "CumProd"         26 (x: Num, axis: Index) { exclusive: bool = false, reverse: bool = false }                        => running(x, axis, ReduceFn::Prod, exclusive, reverse);
+    "ReduceL1"         1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.l1();
+    "ReduceL1"        18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.l1();
+    "ReduceL2"         1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.l2();
+    "ReduceL2"        18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.l2();
+    "ReduceLogSum"     1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.log_sum();
+    "ReduceLogSum"    18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.log_sum();
+    "ReduceLogSumExp"  1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.log_sum_exp();
+    "ReduceLogSumExp" 18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.log_sum_exp();
+    "ReduceMax"        1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.plain(ReduceFn::Max);
+    "ReduceMax"       18 (x: Any; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.plain(ReduceFn::Max);
+    "ReduceMean"       1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.mean();
+    "ReduceMean"      18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.mean();
+    "ReduceMin"        1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.plain(ReduceFn::Min);
+    "ReduceMin"       18 (x: Any; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.plain(ReduceFn::Min);
+    "ReduceProd"       1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.plain(ReduceFn::Prod);
+    "ReduceProd"      18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.plain(ReduceFn::Prod);
+    "ReduceSum"        1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.plain(ReduceFn::Sum);
+    "ReduceSum"       13 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.plain(ReduceFn::Sum);
+    "ReduceSumSquare"  1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
+        => listed(x, &axes, keepdims, false)?.sum_square();
+    "ReduceSumSquare" 18 (x: Num; axes: Index) { keepdims: bool = true, noop_with_empty_axes: bool = false }
+        => over(x, axes, keepdims, noop_with_empty_axes)?.sum_square();
+    "CumSum"          11 (x: Num, axis: Index) { exclusive: bool = false, reverse: bool = false }
+        => running(x, axis, ReduceFn::Sum, exclusive, reverse);
+    "CumProd"         26 (x: Num, axis: Index) { exclusive: bool = false, reverse: bool = false }
+        => running(x, axis, ReduceFn::Prod, exclusive, reverse);
 }
 
 /// The type to compute in so that 16-bit floats neither overflow nor lose digits on the way.
@@ -67,8 +89,8 @@ fn over<'g>(x: X<'g>, axes: Option<X<'g>>, keep: bool, noop: bool) -> Result<Red
         None => {}
     }
     // A scatter, so that an axis that does not exist is an error at run time.
-    let (no, yes) = (g.full(DType::Bool, 0.0, &[rank.clone()])?, g.full(DType::Bool, 1.0, &[len.clone()])?);
-    let mut mask = no.scatter(ScatterFn::Set, axes.wrap_indices(&rank)?, yes)?;
+    let fill = |value: f64, n: &Dim| g.full(DType::Bool, value, std::slice::from_ref(n));
+    let mut mask = fill(0.0, &rank)?.scatter(ScatterFn::Set, axes.wrap_indices(&rank)?, fill(1.0, &len)?)?;
     if !noop && len.equals(&Dim::ZERO) != Some(false) {
         mask = g.map([mask, g.size(&len)?], |[m, n]| m.or(n.eq(0.0)))?;
     }
@@ -96,13 +118,13 @@ impl<'g> Reduction<'g> {
 
     /// `sqrt(Σ x²)`
     fn l2(&self) -> Result<X<'g>> {
-        self.as_float(self.squares()?, |s| s.sqrt())
+        self.as_float(self.squares()?, |x| x.sqrt())
     }
 
     /// `log(Σ x)`
     fn log_sum(&self) -> Result<X<'g>> {
         let sum = self.fold(ReduceFn::Sum, self.x.cast(wide(self.x.dtype()))?, self.keep)?;
-        self.as_float(sum, |s| s.log())
+        self.as_float(sum, |x| x.log())
     }
 
     /// `log(Σ exp(x)) = m + log(Σ exp(x - m))` with `m = max(x)`, which keeps the exponentials from overflowing. Where
@@ -194,13 +216,14 @@ fn running<'g>(x: X<'g>, axis: X<'g>, f: ReduceFn, exclusive: bool, reverse: boo
     if let Some([axis]) = axis.as_ints().as_deref() {
         return x.scan(f, x.axis(*axis)?, exclusive, reverse);
     }
+    let axis = axis.wrap_indices(&Dim::from(x.rank()))?;
     x.reshape(&around(x, axis)?)?.scan(f, 1, exclusive, reverse)?.reshape(&x.shape())
 }
 
-/// `[size of the axes before, size, size of the axes after]` an axis that is only known at run time.
+/// `[size of the axes before, size, size of the axes after]` an axis, counted from 0, that is only known at run time.
 pub(super) fn around<'g>(x: X<'g>, axis: X<'g>) -> Result<[Dim; 3]> {
     let (g, dims, rank) = (x.graph(), x.shape_of()?, Dim::from(x.rank()));
-    let axis = axis.reshape(&[])?.wrap_indices(&rank)?;
+    let axis = axis.reshape(&[])?;
     let places = g.range(DType::I64, &rank)?;
     let product = |x: X<'g>| size(x.reduce(ReduceFn::Prod, &[0], false)?);
     Ok([

@@ -285,7 +285,7 @@ fn interpolated<'g>(x: X<'g>, a: &Axis<'g>, how: &Resize<'_>) -> Result<X<'g>> {
         elements.push(x.gather(index, a.axis, 0)?);
     }
     if how.exclude_outside {
-        let total = g.map_all(&weights, |w| sum(w))?;
+        let total = g.map_all(&weights, sum)?;
         for w in &mut weights {
             *w = g.map([*w, total], |[w, t]| t.eq(0.0).select(w, w / t))?;
         }

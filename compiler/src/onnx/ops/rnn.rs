@@ -9,63 +9,70 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) RNN in "", |g, cx|
-    "RNN" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, output_sequence: bool = false,
-    } => rnn([X, W, R], [B, sequence_lens, initial_h],
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "RNN" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
-    } => rnn([X, W, R], [B, sequence_lens, initial_h],
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "RNN" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, layout: bool = false,
-    } => rnn([X, W, R], [B, sequence_lens, initial_h],
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
-    "GRU" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, output_sequence: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], false,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "GRU" 3 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, linear_before_reset: bool = false,
-        output_sequence: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "GRU" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, linear_before_reset: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "GRU" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, layout: bool = false,
-        linear_before_reset: bool = false,
-    } => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
-    "LSTM" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float, P: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-        output_sequence: bool = false,
-    } => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "LSTM" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float, P: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-    } => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
-    "LSTM" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float, P: Float) {
-        activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
-        clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, input_forget: bool = false,
-        layout: bool = false,
-    } => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
-        How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
+    "RNN" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          output_sequence: bool = false }
+        => rnn([X, W, R], [B, sequence_lens, initial_h],
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "RNN" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64> }
+        => rnn([X, W, R], [B, sequence_lens, initial_h],
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "RNN" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>, layout: bool = false }
+        => rnn([X, W, R], [B, sequence_lens, initial_h],
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
+    "GRU" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          output_sequence: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], false,
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "GRU" 3 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          linear_before_reset: bool = false, output_sequence: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "GRU" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          linear_before_reset: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "GRU" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          layout: bool = false, linear_before_reset: bool = false }
+        => gru([X, W, R], [B, sequence_lens, initial_h], linear_before_reset,
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
+    "LSTM" 1 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
+             P: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false, output_sequence: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "LSTM" 7 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
+             P: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout: false });
+    "LSTM" 14 (X: Float, W: Float, R: Float; B: Float, sequence_lens: Index, initial_h: Float, initial_c: Float,
+              P: Float)
+        { activation_alpha: Vec<f64> = vec![], activation_beta: Vec<f64> = vec![], activations: Option<Vec<String>>,
+          clip: Option<f64>, direction: String = "forward".into(), hidden_size: Option<i64>,
+          input_forget: bool = false, layout: bool = false }
+        => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], input_forget,
+               &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout });
 }
 
-fn rnn<'g>([x, w, r]: [X<'g>; 3], [b, lens, h]: [Option<X<'g>>; 3], how: How) -> Result<Vec<X<'g>>> {
+fn rnn<'g>([x, w, r]: [X<'g>; 3], [b, lens, h]: [Option<X<'g>>; 3], how: &How) -> Result<Vec<X<'g>>> {
     Layer { cell: Cell::Rnn, x, w: Weights::Plain(w), r: Weights::Plain(r), b, lens, h, c: None, p: None }.build(how)
 }
 
@@ -73,7 +80,7 @@ fn gru<'g>(
     [x, w, r]: [X<'g>; 3],
     [b, lens, h]: [Option<X<'g>>; 3],
     linear_before_reset: bool,
-    how: How,
+    how: &How,
 ) -> Result<Vec<X<'g>>> {
     let cell = Cell::Gru { linear_before_reset };
     Layer { cell, x, w: Weights::Plain(w), r: Weights::Plain(r), b, lens, h, c: None, p: None }.build(how)
@@ -83,7 +90,7 @@ fn lstm<'g>(
     [x, w, r]: [X<'g>; 3],
     [b, lens, h, c, p]: [Option<X<'g>>; 5],
     input_forget: bool,
-    how: How,
+    how: &How,
 ) -> Result<Vec<X<'g>>> {
     let cell = Cell::Lstm { input_forget };
     Layer { cell, x, w: Weights::Plain(w), r: Weights::Plain(r), b, lens, h, c, p }.build(how)
@@ -215,7 +222,7 @@ struct Has {
 
 impl<'g> Layer<'g> {
     /// The outputs: all hidden states, the last one, and the last cell state of an LSTM.
-    pub(super) fn build(&self, how: How) -> Result<Vec<X<'g>>> {
+    pub(super) fn build(&self, how: &How) -> Result<Vec<X<'g>>> {
         let g = self.x.graph();
         let (w, r) = (self.w.matrix(), self.r.matrix());
         if self.x.rank() != 3 || w.rank() != 3 || r.rank() != 3 {
@@ -250,7 +257,7 @@ impl<'g> Layer<'g> {
             None => g.full(self.x.dtype(), 0.0, &state),
         };
         let lens = match self.lens {
-            Some(n) => Some(shaped(n, "sequence_lens", &[batch.clone()])?.indices()?),
+            Some(n) => Some(shaped(n, "sequence_lens", std::slice::from_ref(&batch))?.indices()?),
             None => None,
         };
 
@@ -283,7 +290,7 @@ impl<'g> Layer<'g> {
             cell: self.cell,
             hidden,
             clip: how.clip,
-            activations: activations(self.cell, &how, directions as usize)?,
+            activations: activations(self.cell, how, directions as usize)?,
             quantised: matches!(self.r, Weights::Quantised { .. }),
             has: Has { bias: self.b.is_some(), peepholes: self.p.is_some(), lens: lens.is_some() },
         };
@@ -292,7 +299,7 @@ impl<'g> Layer<'g> {
             states.push(initial(self.c, "initial_c")?);
         }
         let go = g.scalar(DType::Bool, 1.0)?;
-        let (last, all) = g.loop_(g.size(&time)?, go, &states, &captures, &|b| step.run(b))?;
+        let (last, all) = g.loop_(g.size(&time)?, go, &states, &captures, &|b| step.run(&b))?;
         let y = in_order(all[0], &how.direction, lens)?;
         let y = if how.layout { y.transpose(&[2, 0, 1, 3])? } else { y };
         [y].into_iter().map(Ok).chain(last.into_iter().map(batch_second)).collect()
@@ -329,7 +336,7 @@ fn in_order<'g>(y: X<'g>, direction: &str, lens: Option<X<'g>>) -> Result<X<'g>>
 impl Step {
     /// One step: the captures are the products of the inputs, the recurrent weights, and whatever the layer has of
     /// biases (sum, of inputs, recurrent), peepholes and lengths.
-    fn run<'b>(&self, b: LoopBody<'b>) -> Result<LoopOut<'b>> {
+    fn run<'b>(&self, b: &LoopBody<'b>) -> Result<LoopOut<'b>> {
         let g = b.graph;
         let mut rest = b.captures.iter().copied();
         let mut next = || rest.next().ok_or("a capture is missing");

@@ -1,5 +1,5 @@
 //! Fourier transforms, window functions and mel filters.
-use super::reduce::{around, size, wide};
+use super::reduce::{around, size};
 use crate::onnx::import::table::{Types, onnx_ops};
 use numrsc_ir::{
     DType, Dim, Result,
@@ -10,13 +10,22 @@ use numrsc_ir::{
 use std::f64::consts::{LN_10, TAU};
 
 onnx_ops! { pub(super) SIGNAL in "", |g, cx|
-    "DFT"            17 (x: Float; dft_length: Index)              { axis: i64 = 1, inverse: bool = false, onesided: bool = false } => dft(x, dft_length, Some(g.ints(&[axis])?), inverse, onesided);
-    "DFT"            20 (x: Float; dft_length: Index, axis: Index) { inverse: bool = false, onesided: bool = false }                => dft(x, dft_length, axis, inverse, onesided);
-    "STFT"           17 (x: Float, frame_step: Index; window: Float, frame_length: Index) { onesided: bool = true }                 => stft(x, frame_step, window, frame_length, onesided);
-    "HannWindow"     17 (size: Index)                              { output_datatype: DType = DType::F32, periodic: bool = true }   => window(size, output_datatype, periodic, |turn| 0.5 - turn.cos() * 0.5);
-    "HammingWindow"  17 (size: Index)                              { output_datatype: DType = DType::F32, periodic: bool = true }   => window(size, output_datatype, periodic, |turn| HAMMING - turn.cos() * (1.0 - HAMMING));
-    "BlackmanWindow" 17 (size: Index)                              { output_datatype: DType = DType::F32, periodic: bool = true }   => window(size, output_datatype, periodic, |turn| 0.42 - turn.cos() * 0.5 + (turn * 2.0).cos() * 0.08);
-    "MelWeightMatrix" 17 (num_mel_bins: Index, dft_length: Index, sample_rate: Index, lower_edge_hertz: Float, upper_edge_hertz: Float) { output_datatype: DType = DType::F32 } => mel_weights(g, [num_mel_bins, dft_length, sample_rate], [lower_edge_hertz, upper_edge_hertz], output_datatype);
+    "DFT"            17 (x: Float; dft_length: Index)
+        { axis: i64 = 1, inverse: bool = false, onesided: bool = false }
+        => dft(x, dft_length, Some(g.ints(&[axis])?), inverse, onesided);
+    "DFT"            20 (x: Float; dft_length: Index, axis: Index) { inverse: bool = false, onesided: bool = false }
+        => dft(x, dft_length, axis, inverse, onesided);
+    "STFT"           17 (x: Float, frame_step: Index; window: Float, frame_length: Index) { onesided: bool = true }
+        => stft(x, frame_step, window, frame_length, onesided);
+    "HannWindow"     17 (size: Index) { output_datatype: DType = DType::F32, periodic: bool = true }
+        => window(size, output_datatype, periodic, |turn| 0.5 - turn.cos() * 0.5);
+    "HammingWindow"  17 (size: Index) { output_datatype: DType = DType::F32, periodic: bool = true }
+        => window(size, output_datatype, periodic, |turn| HAMMING - turn.cos() * (1.0 - HAMMING));
+    "BlackmanWindow" 17 (size: Index) { output_datatype: DType = DType::F32, periodic: bool = true }
+        => window(size, output_datatype, periodic, |turn| 0.42 - turn.cos() * 0.5 + (turn * 2.0).cos() * 0.08);
+    "MelWeightMatrix" 17 (num_mel_bins: Index, dft_length: Index, sample_rate: Index, lower: Float, upper: Float)
+        { output_datatype: DType = DType::F32 }
+        => mel_weights(g, [num_mel_bins, dft_length, sample_rate], [lower, upper], output_datatype);
 }
 
 const HAMMING: f64 = 25.0 / 46.0;
@@ -36,13 +45,10 @@ fn dft<'g>(x: X<'g>, length: Option<X<'g>>, axis: Option<X<'g>>, inverse: bool, 
         },
         _ => None,
     };
+    let axis = axis.reshape(&[])?.wrap_indices(&Dim::from(rank))?;
     let [outer, n, inner] = match known {
         Some(a) => [Dim::product(&signal[..a]), signal[a].clone(), Dim::product(&signal[a + 1..])],
-        None => {
-            // Counted without the last axis: its size 1 or 2 is not part of what lies behind the signal's axis.
-            let to_signal = g.map([axis.reshape(&[])?.cast(DType::I64)?], |[a]| a.lt(0.0).select(a + 1.0, a))?;
-            around(g.full(DType::Bool, 0.0, signal)?, to_signal)?
-        }
+        None => around(g.full(DType::Bool, 0.0, signal)?, axis)?,
     };
     let length = match length {
         Some(l) => size(l)?,
@@ -55,7 +61,6 @@ fn dft<'g>(x: X<'g>, length: Option<X<'g>>, axis: Option<X<'g>>, inverse: bool, 
     match known {
         Some(a) => to[a] = bins,
         None => {
-            let axis = axis.reshape(&[])?.wrap_indices(&Dim::from(rank))?;
             let places = g.range(DType::I64, &Dim::from(rank))?;
             let sizes = g.map([g.dims(&shape)?, places, axis, g.size(&bins)?], |[d, i, a, n]| i.eq(a).select(n, d))?;
             to = sizes.to_sizes()?;
@@ -65,8 +70,8 @@ fn dft<'g>(x: X<'g>, length: Option<X<'g>>, axis: Option<X<'g>>, inverse: bool, 
     y.reshape(&to)
 }
 
-/// `y[k] = Σ x[n] * exp(∓2πi * k * n / N)` along axis 1 of `x[outer, n, inner, parts]`; the inverse has the plus sign and
-/// is divided by `N`. One-sided spectra hold the first `N / 2 + 1` bins of a real signal's.
+/// `y[k] = Σ x[n] * exp(∓2πi * k * n / N)` along axis 1 of `x[outer, n, inner, parts]`; the inverse has the plus sign
+/// and is divided by `N`. One-sided spectra hold the first `N / 2 + 1` bins of a real signal's.
 fn transform<'g>(x: X<'g>, length: &Dim, inverse: bool, onesided: bool) -> Result<X<'g>> {
     let (g, shape, dtype) = (x.graph(), x.shape(), x.dtype());
     let [_, n, _, parts] = &shape[..] else { refuse!("{} is not a batch of signals", x.ty()) };
@@ -86,7 +91,8 @@ fn transform<'g>(x: X<'g>, length: &Dim, inverse: bool, onesided: bool) -> Resul
     let out_parts = if inverse && onesided { Dim::ONE } else { two };
     let high = [Dim::ZERO, taken - n, Dim::ZERO, &in_parts - parts];
     let low = [const { Dim::ZERO }; 4];
-    let mut x = x.cast(wide(dtype))?.pad(&low, &high, g.scalar(wide(dtype), 0.0)?)?;
+    // In f64: a plain sum of N terms loses more digits than the fast transforms that others compare with.
+    let mut x = x.cast(DType::F64)?.pad(&low, &high, g.scalar(DType::F64, 0.0)?)?;
     if inverse && onesided {
         // The bins that are left out mirror those that are there, except the first and (of an even length) the last.
         let k = g.iota(DType::I64, &[taken.clone(), Dim::ONE, Dim::ONE], 0)?;
@@ -101,7 +107,7 @@ fn transform<'g>(x: X<'g>, length: &Dim, inverse: bool, onesided: bool) -> Resul
         let angle = m.cast(DType::F64) * TAU / n;
         let sin = angle.sin() * sign;
         let value = from.eq(to).select(angle.cos(), from.lt(to).select(-sin, sin));
-        (if inverse { value / n } else { value }).cast(wide(dtype))
+        if inverse { value / n } else { value }
     })?;
     let grid = [taken.clone(), bins.clone()];
     let (i, k) = (g.iota(DType::I64, &grid, 0)?, g.iota(DType::I64, &grid, 1)?);
@@ -118,8 +124,10 @@ fn stft<'g>(
     frame_length: Option<X<'g>>,
     onesided: bool,
 ) -> Result<X<'g>> {
+    // A real signal may lack the last axis (ONNX Runtime takes it so, and exporters rely on it).
+    let x = if x.rank() == 2 { x.unsqueeze(&[2])? } else { x };
     let (g, shape) = (x.graph(), x.shape());
-    let [batch, n, parts] = &shape[..] else { refuse!("the signal has three axes, not {}", x.ty()) };
+    let [batch, n, parts] = &shape[..] else { refuse!("the signal has two or three axes, not {}", x.ty()) };
     let length = match (frame_length, window) {
         (Some(l), _) => size(l)?,
         (None, Some(w)) => w.dim(0)?,
@@ -156,7 +164,7 @@ fn window(n: X<'_>, dtype: DType, periodic: bool, f: impl for<'e> FnOnce(S<'e>) 
     })
 }
 
-/// Triangular filters over the bins of a one-sided spectrum, evenly spaced on the mel scale `2595 * log10(1 + f / 700)`.
+/// Triangular filters over the bins of a one-sided spectrum, evenly spaced on the scale `2595 * log10(1 + f / 700)`.
 fn mel_weights<'g>(
     g: &'g Graph,
     [bands, length, rate]: [X<'g>; 3],
@@ -179,14 +187,10 @@ fn mel_weights<'g>(
     let part = |start: usize| edge.slice_axis(0, &Dim::from(start), &bands, 1);
     let bin = g.iota(DType::I64, &[bins, bands.clone()], 0)?;
     g.map([bin, part(0)?, part(1)?, part(2)?], |[j, left, peak, right]| {
-        let falls = j.ge(peak).and(j.lt(right));
-        let rises = j.ge(left).and(j.le(peak));
-        let rise = left
-            .eq(peak)
-            .select(j.lit(1.0).cast(DType::F64), (j - left).cast(DType::F64) / (peak - left).cast(DType::F64));
-        let zero = rise.lit(0.0);
-        falls
-            .select((right - j).cast(DType::F64) / (right - peak).cast(DType::F64), rises.select(rise, zero))
-            .cast(dtype)
+        let [rise, width, fall, slope] =
+            [j - left, peak - left, right - j, right - peak].map(|steps| steps.cast(DType::F64));
+        let rising = width.eq(0.0).select(rise.lit(1.0), rise / width);
+        let outside = j.lt(left).or(j.gt(peak)).select(rise.lit(0.0), rising);
+        j.ge(peak).and(j.lt(right)).select(fall / slope, outside).cast(dtype)
     })
 }

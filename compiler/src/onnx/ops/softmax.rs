@@ -10,8 +10,12 @@ onnx_ops! { pub(super) SOFTMAX in "", |g, cx|
     "LogSoftmax"                13 (x: Float) { axis: i64 = -1 } => log_softmax(x, x.axis(axis)?);
     "Hardmax"                    1 (x: Float) { axis: i64 = 1 }  => coerced(x, axis, hardmax);
     "Hardmax"                   13 (x: Float) { axis: i64 = -1 } => hardmax(x, x.axis(axis)?);
-    "NegativeLogLikelihoodLoss" 12 (x: Float, target: Index; weight: Float) { reduction: String = "mean".into(), ignore_index: Option<i64> } => likelihood_loss(x, target, weight, &reduction, ignore_index);
-    "SoftmaxCrossEntropyLoss"   12 (x: Float, target: Index; weight: Float) { reduction: String = "mean".into(), ignore_index: Option<i64> } => cross_entropy(x, target, weight, &reduction, ignore_index);
+    "NegativeLogLikelihoodLoss" 12 (x: Float, target: Index; weight: Float)
+        { reduction: String = "mean".into(), ignore_index: Option<i64> }
+        => likelihood_loss(x, target, weight, &reduction, ignore_index);
+    "SoftmaxCrossEntropyLoss"   12 (x: Float, target: Index; weight: Float)
+        { reduction: String = "mean".into(), ignore_index: Option<i64> }
+        => cross_entropy(x, target, weight, &reduction, ignore_index);
 }
 
 /// Before opset 13: the axes from `axis` on count as one.
@@ -20,8 +24,18 @@ fn coerced<'g>(x: X<'g>, axis: i64, f: fn(X<'g>, usize) -> Result<X<'g>>) -> Res
     f(x.flatten_to_2d(axis)?, 1)?.reshape(&x.shape())
 }
 
+/// `exp(x - m) / Σ exp(x - m)` with `m = max(x)`. The steps on 16-bit floats round as in ONNX's reference, with one
+/// exception: a sum beyond the range of `f16` does not become infinite.
 fn softmax<'g>(x: X<'g>, axis: usize) -> Result<X<'g>> {
-    x.cast(wide(x.dtype()))?.softmax(&[axis])?.cast(x.dtype())
+    let (g, dtype, to) = (x.graph(), x.dtype(), wide(x.dtype()));
+    if dtype == to {
+        return x.softmax(&[axis]);
+    }
+    let exps = g.map([x, x.max(&[axis], true)?], |[x, m]| (x - m).exp().cast(to))?;
+    g.map([exps, exps.sum(&[axis], true)?], |[e, s]| {
+        let rounded = s.cast(dtype).cast(to);
+        (e / rounded.is_inf().select(s, rounded)).cast(dtype)
+    })
 }
 
 /// `x - m - log(Σ exp(x - m))` with `m = max(x)`

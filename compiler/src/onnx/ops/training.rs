@@ -3,14 +3,17 @@ use crate::onnx::import::table::{Outputs, onnx_ops};
 use numrsc_ir::{Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) TRAINING in "ai.onnx.preview.training", |g, cx|
-    "Adagrad"  1 (rate: Float, step: Index, ..tensors: Float) { norm_coefficient: f64 = 0.0, decay_factor: f64 = 0.0, epsilon: f64 = 1e-6 }
+    "Adagrad"  1 (rate: Float, step: Index, ..tensors: Float)
+        { norm_coefficient: f64 = 0.0, decay_factor: f64 = 0.0, epsilon: f64 = 1e-6 }
         => update(rate, step, &tensors, |[r, t, x, g, h]| {
             let g = x * norm_coefficient + g;
             let h = h + g.square();
             let r = r / (t * decay_factor + 1.0);
             [x - r * g / (h.sqrt() + epsilon), h]
         });
-    "Adam"     1 (rate: Float, step: Index, ..tensors: Float) { norm_coefficient: f64 = 0.0, norm_coefficient_post: f64 = 0.0, alpha: f64 = 0.9, beta: f64 = 0.999, epsilon: f64 = 1e-6 }
+    "Adam"     1 (rate: Float, step: Index, ..tensors: Float)
+        { norm_coefficient: f64 = 0.0, norm_coefficient_post: f64 = 0.0, alpha: f64 = 0.9, beta: f64 = 0.999,
+          epsilon: f64 = 1e-6 }
         => update(rate, step, &tensors, |[r, t, x, g, v, h]| {
             let g = x * norm_coefficient + g;
             let v = v * alpha + g * (1.0 - alpha);
@@ -20,7 +23,8 @@ onnx_ops! { pub(super) TRAINING in "ai.onnx.preview.training", |g, cx|
             let r = t.gt(0.0).select(corrected, r);
             [(x - r * (v / (h.sqrt() + epsilon))) * (1.0 - norm_coefficient_post), v, h]
         });
-    "Momentum" 1 (rate: Float, step: Index, ..tensors: Float) { alpha: f64, beta: f64, mode: String, norm_coefficient: f64 }
+    "Momentum" 1 (rate: Float, step: Index, ..tensors: Float)
+        { alpha: f64, beta: f64, mode: String, norm_coefficient: f64 }
         => momentum(rate, step, &tensors, alpha, beta, &mode, norm_coefficient);
 }
 
@@ -56,7 +60,7 @@ fn update<'g, const N: usize, const M: usize>(
     f: impl for<'e> Fn([S<'e>; N]) -> [S<'e>; M],
 ) -> Result<Outputs<'g>> {
     let (g, kinds) = (rate.graph(), N - 2);
-    if tensors.is_empty() || tensors.len() % kinds != 0 {
+    if tensors.is_empty() || !tensors.len().is_multiple_of(kinds) {
         refuse!("{} tensors are given, which is not a multiple of {kinds}", tensors.len());
     }
     let count = tensors.len() / kinds;
