@@ -18,7 +18,8 @@ onnx_ops! { pub(super) INDEX in "", |g, cx|
     "ScatterND"       11 (x: Any, indices: Index, updates: Any) {}        => scatter_nd(x, indices, updates, "none");
     "ScatterND"       16 (x: Any, indices: Index, updates: Any) { reduction: String = "none".into() }
         => scatter_nd(x, indices, updates, &reduction);
-    "TensorScatter"   24 (past: Any, update: Any; write_indices: Index) { axis: i64 = -2, mode: String = "linear".into() }
+    "TensorScatter"   24 (past: Any, update: Any; write_indices: Index)
+        { axis: i64 = -2, mode: String = "linear".into() }
         => tensor_scatter(past, update, write_indices, axis, &mode);
     "OneHot"           9 (indices: Num, depth: Num, values: Any) { axis: i64 = -1 }
         => one_hot(indices, depth, values, axis);

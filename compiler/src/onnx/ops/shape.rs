@@ -10,7 +10,8 @@ use numrsc_ir::{
 
 onnx_ops! { pub(super) SHAPE in "", |g, cx|
     "Constant"         1 () { value: Tensor } => g.constant(value);
-    "Constant"        11 () { value: Option<Tensor>, sparse_value: Option<Tensor> } => constant(g, [value, sparse_value]);
+    "Constant"        11 () { value: Option<Tensor>, sparse_value: Option<Tensor> }
+        => constant(g, [value, sparse_value]);
     "Constant"        12 () {
         value: Option<Tensor>, sparse_value: Option<Tensor>, value_int: Option<i64>, value_ints: Option<Vec<i64>>,
         value_float: Option<f64>, value_floats: Option<Vec<f64>>,
