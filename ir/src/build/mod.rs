@@ -170,9 +170,13 @@ impl Graph {
             return Ok(x);
         }
         let x = self.raw(op, args)?;
-        match self.folded(x) {
-            Some(t) => self.constant(t),
-            None => Ok(x),
+        if let Some(t) = self.folded(x) {
+            return self.constant(t);
+        }
+        // A size that took a detour.
+        match x.known().as_deref() {
+            Some([Some(d)]) if x.ty() == Type::scalar(DType::I64) => self.size(d),
+            _ => Ok(x),
         }
     }
 
