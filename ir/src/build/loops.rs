@@ -67,9 +67,9 @@ impl Graph {
             }
             let out_cond = out.cond.reshape(&[])?;
             let mut settled = true;
-            for i in 0..states.len() {
+            for (i, param) in params.iter().enumerate() {
                 let others = out.states.iter().chain(&out.rows).chain([&out_cond]).map(|x| x.v).collect::<Vec<_>>();
-                settled &= settling.settle(&inner, i, params[i], &mut out.states[i], &others)?;
+                settled &= settling.settle(&inner, i, *param, &mut out.states[i], &others)?;
             }
             self.fresh.set(inner.fresh.get());
             if !settled {

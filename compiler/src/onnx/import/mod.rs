@@ -203,33 +203,23 @@ impl<'m> Importer<'m> {
             let name = t.values.as_ref().map_or("", |v| v.name.as_str());
             scope.insert(name, x.map_err(|e| self.report(Problem::new(Place::graph(path), e))).ok());
         }
-        let results = graph.output.iter().map(|o| o.name.as_str()).collect();
-        self.nodes(g, &graph.node, results, frame, path, &mut scope);
+        self.nodes(g, &graph.node, frame, path, &mut scope);
         let outputs: Option<Vec<X<'g>>> =
             graph.output.iter().map(|o| scope.get(o.name.as_str()).copied().flatten()).collect();
         outputs.ok_or(Fail::Reported)
     }
 
-    /// Import nodes in order. `used` are the names that something besides these nodes reads.
     fn nodes<'g>(
         &self,
         g: &'g Graph,
         nodes: &'m [NodeProto],
-        mut used: BTreeSet<&'m str>,
         frame: &Frame<'m>,
         path: &str,
         scope: &mut Scope<'m, 'g>,
     ) {
-        for node in nodes {
-            used.extend(node.input.iter().map(String::as_str));
-            for inner in node.attribute.iter().flat_map(AttributeProto::subgraphs) {
-                context::free_names(inner, &mut used);
-            }
-        }
         for (index, node) in nodes.iter().enumerate() {
-            let outputs = self
-                .node(g, node, &used, frame, &format!("{path}/#{index} {}", node.name), scope)
-                .unwrap_or_else(|fail| {
+            let outputs =
+                self.node(g, node, frame, &format!("{path}/#{index} {}", node.name), scope).unwrap_or_else(|fail| {
                     if let Fail::Refused(message) = fail {
                         let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
                         let place = Place { graph: path.into(), node: Some(at) };
@@ -249,7 +239,6 @@ impl<'m> Importer<'m> {
         &self,
         g: &'g Graph,
         node: &'m NodeProto,
-        used: &BTreeSet<&'m str>,
         frame: &Frame<'m>,
         path: &str,
         scope: &Scope<'m, 'g>,
@@ -268,7 +257,7 @@ impl<'m> Importer<'m> {
         }
         match (row, function) {
             (Some(row), _) => {
-                let cx = Ctx { g, importer: self, frame, node, used, scope, args: &args, path };
+                let cx = Ctx { g, importer: self, frame, node, scope, args: &args, path };
                 let outputs = (row.import)(&cx)?;
                 if let Some(i) =
                     (0..node.output.len()).find(|&i| cx.wants(i) && !matches!(outputs.get(i), Some(Some(_))))
@@ -330,8 +319,7 @@ impl<'m> Importer<'m> {
             let nodes: Vec<NodeProto> = function.node.iter().map(|n| without(n, &left_out)).collect();
             return self.call_without(g, function, nodes, frame, path, &scope);
         }
-        let results = function.output.iter().map(String::as_str).collect();
-        self.nodes(g, &function.node, results, &frame, path, &mut scope);
+        self.nodes(g, &function.node, &frame, path, &mut scope);
         if self.problems.borrow().len() > before {
             return Err(Fail::Reported);
         }
@@ -356,8 +344,7 @@ impl<'m> Importer<'m> {
             taken: self.taken.clone(),
         };
         let mut scope: Scope<'_, 'g> = given.iter().map(|(k, v)| (*k, *v)).collect();
-        let results = function.output.iter().map(String::as_str).collect();
-        inner.nodes(g, &nodes, results, &frame, path, &mut scope);
+        inner.nodes(g, &nodes, &frame, path, &mut scope);
         let outputs = function.output.iter().map(|o| scope.get(o.as_str()).copied().flatten()).collect();
         drop(scope);
         let problems = inner.problems.into_inner();
