@@ -173,6 +173,13 @@ fn mentions_signed(d: &Dim) -> bool {
     found
 }
 
+/// Is the expression made of names that the model has?
+fn is_named(d: &Dim) -> bool {
+    let mut named = true;
+    d.for_each_sym(&mut |s| named &= !s.starts_with(['$', '_']));
+    named
+}
+
 fn flatten(x: X<'_>, axis: i64) -> Result<X<'_>> {
     let rank = x.rank() as i64;
     if axis < -rank || axis > rank {
@@ -190,13 +197,7 @@ fn transpose(x: X<'_>, perm: Option<Vec<i64>>) -> Result<X<'_>> {
 
 fn squeeze<'g>(x: X<'g>, axes: Option<X<'g>>) -> Result<X<'g>> {
     let (g, shape) = (x.graph(), x.shape());
-    let Some(axes) = axes else {
-        if let Some(d) = shape.iter().find(|d| d.equals(&Dim::ONE).is_none()) {
-            refuse!("without `axes`, whether {d} in {} is 1 must be known (give it a size: --dim)", x.ty());
-        }
-        let ones: Vec<usize> = (0..shape.len()).filter(|&i| shape[i].equals(&Dim::ONE) == Some(true)).collect();
-        return x.squeeze(&ones);
-    };
+    let Some(axes) = axes else { return squeeze_ones(x) };
     if let Some(axes) = axes.as_ints() {
         return x.squeeze(&x.axes(&axes)?);
     }
@@ -207,6 +208,24 @@ fn squeeze<'g>(x: X<'g>, axes: Option<X<'g>>) -> Result<X<'g>> {
     let places = g.map([gone, before], |[gone, before]| gone.select(before.lit(rank as f64), before))?;
     let sizes = g.ints(&vec![0; rank + 1])?.scatter(ScatterFn::Set, places, g.dims(&shape)?)?;
     x.reshape(&sizes.slice_axis(0, &Dim::ZERO, &Dim::from(rank), 1)?.to_sizes()?)
+}
+
+/// Without the axes of size 1. A size that the model names must be given a number if it may be 1, because the rank
+/// depends on it; one that only run time tells is taken for another, and refused if it turns out to be 1.
+fn squeeze_ones(x: X<'_>) -> Result<X<'_>> {
+    let g = x.graph();
+    let mut shape = Vec::new();
+    for d in x.shape() {
+        match d.equals(&Dim::ONE) {
+            Some(true) => {}
+            Some(false) => shape.push(d),
+            None if is_named(&d) => {
+                refuse!("without `axes`, whether {d} in {} is 1 must be known (give it a size: --dim)", x.ty())
+            }
+            None => shape.extend(g.size(&d)?.map(|d| d.eq(1.0).select(d.lit(-1.0), d))?.to_sizes()?),
+        }
+    }
+    x.reshape(&shape)
 }
 
 fn unsqueeze<'g>(x: X<'g>, axes: X<'g>) -> Result<X<'g>> {
