@@ -317,7 +317,7 @@ impl<'m> Importer<'m> {
         let uses_left_out = function.node.iter().flat_map(|n| &n.input).any(|i| left_out.contains(i.as_str()));
         if uses_left_out {
             let nodes: Vec<NodeProto> = function.node.iter().map(|n| without(n, &left_out)).collect();
-            return self.call_without(g, function, nodes, frame, path, &scope);
+            return self.call_without(g, function, &nodes, &frame, path, &scope);
         }
         self.nodes(g, &function.node, &frame, path, &mut scope);
         if self.problems.borrow().len() > before {
@@ -331,8 +331,8 @@ impl<'m> Importer<'m> {
         &self,
         g: &'g Graph,
         function: &FunctionProto,
-        nodes: Vec<NodeProto>,
-        frame: Frame<'m>,
+        nodes: &[NodeProto],
+        frame: &Frame<'m>,
         path: &str,
         given: &Scope<'_, 'g>,
     ) -> Result<Outputs<'g>, Fail> {
@@ -344,7 +344,7 @@ impl<'m> Importer<'m> {
             taken: self.taken.clone(),
         };
         let mut scope: Scope<'_, 'g> = given.iter().map(|(k, v)| (*k, *v)).collect();
-        inner.nodes(g, &nodes, &frame, path, &mut scope);
+        inner.nodes(g, nodes, frame, path, &mut scope);
         let outputs = function.output.iter().map(|o| scope.get(o.as_str()).copied().flatten()).collect();
         drop(scope);
         let problems = inner.problems.into_inner();

@@ -173,6 +173,13 @@ fn mentions_signed(d: &Dim) -> bool {
     found
 }
 
+/// Is the expression made of names that the model has?
+fn is_named(d: &Dim) -> bool {
+    let mut named = true;
+    d.for_each_sym(&mut |s| named &= !s.starts_with(['$', '_']));
+    named
+}
+
 fn flatten(x: X<'_>, axis: i64) -> Result<X<'_>> {
     let rank = x.rank() as i64;
     if axis < -rank || axis > rank {
@@ -188,29 +195,9 @@ fn transpose(x: X<'_>, perm: Option<Vec<i64>>) -> Result<X<'_>> {
     }
 }
 
-/// A size that must not be 1, or the rank would be another. What the user can fix must be fixed; a size that only run
-/// time knows gets a new name, bound to what is negative, and so refused, if it is 1.
-fn not_one<'g>(x: X<'g>, d: &Dim) -> Result<Dim> {
-    let mut named = None;
-    d.for_each_sym(&mut |s| {
-        named = named.take().or_else(|| s.starts_with(|c: char| c.is_alphabetic()).then(|| s.clone()))
-    });
-    if let Some(name) = named {
-        refuse!("without `axes`, whether {d} in {} is 1 must be known (give it a size: --dim {name}=SIZE)", x.ty());
-    }
-    let checked = x.graph().size(d)?.map(|n| n.eq(1.0).select(n.lit(-1.0), n))?;
-    Ok(checked.to_sizes()?.remove(0))
-}
-
 fn squeeze<'g>(x: X<'g>, axes: Option<X<'g>>) -> Result<X<'g>> {
     let (g, shape) = (x.graph(), x.shape());
-    let Some(axes) = axes else {
-        let mut rest = Vec::new();
-        for d in shape.iter().filter(|d| d.equals(&Dim::ONE) != Some(true)) {
-            rest.push(if d.equals(&Dim::ONE) == Some(false) { d.clone() } else { not_one(x, d)? });
-        }
-        return x.reshape(&rest);
-    };
+    let Some(axes) = axes else { return squeeze_ones(x) };
     if let Some(axes) = axes.as_ints() {
         return x.squeeze(&x.axes(&axes)?);
     }
@@ -221,6 +208,24 @@ fn squeeze<'g>(x: X<'g>, axes: Option<X<'g>>) -> Result<X<'g>> {
     let places = g.map([gone, before], |[gone, before]| gone.select(before.lit(rank as f64), before))?;
     let sizes = g.ints(&vec![0; rank + 1])?.scatter(ScatterFn::Set, places, g.dims(&shape)?)?;
     x.reshape(&sizes.slice_axis(0, &Dim::ZERO, &Dim::from(rank), 1)?.to_sizes()?)
+}
+
+/// Without the axes of size 1. A size that the model names must be given a number if it may be 1, because the rank
+/// depends on it; one that only run time tells is taken for another, and refused if it turns out to be 1.
+fn squeeze_ones(x: X<'_>) -> Result<X<'_>> {
+    let g = x.graph();
+    let mut shape = Vec::new();
+    for d in x.shape() {
+        match d.equals(&Dim::ONE) {
+            Some(true) => {}
+            Some(false) => shape.push(d),
+            None if is_named(&d) => {
+                refuse!("without `axes`, whether {d} in {} is 1 must be known (give it a size: --dim)", x.ty())
+            }
+            None => shape.extend(g.size(&d)?.map(|d| d.eq(1.0).select(d.lit(-1.0), d))?.to_sizes()?),
+        }
+    }
+    x.reshape(&shape)
 }
 
 fn unsqueeze<'g>(x: X<'g>, axes: X<'g>) -> Result<X<'g>> {
