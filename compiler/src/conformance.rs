@@ -13,18 +13,36 @@ use std::{
     },
 };
 
-/// How far results may be from the expected ones: `|a - b| <= atol + rtol * |b|`.
-#[derive(Clone, Debug)]
-pub struct Tolerance {
+/// What `data.json` in a test folder says: how far results may be from the expected ones
+/// (`|a - b| <= atol + rtol * |b|`), and how the model has to be imported.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
     pub rtol: f64,
     pub atol: f64,
     /// Absolute tolerances by output, where one for all is too coarse.
     pub atols: Vec<f64>,
+    pub dims: BTreeMap<String, i64>,
+    pub distinct_dims: bool,
 }
 
-impl Default for Tolerance {
-    fn default() -> Tolerance {
-        Tolerance { rtol: 1e-3, atol: 1e-7, atols: vec![] }
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { rtol: 1e-3, atol: 1e-7, atols: vec![], dims: BTreeMap::new(), distinct_dims: false }
+    }
+}
+
+impl Settings {
+    /// Those of a test folder; the defaults if it does not say.
+    pub fn of(dir: &Path) -> Result<Settings, String> {
+        match std::fs::read_to_string(dir.join("data.json")) {
+            Ok(text) => serde_json::from_str(&text).map_err(|e| format!("data.json: {e}")),
+            Err(_) => Ok(Settings::default()),
+        }
+    }
+
+    pub fn import(&self) -> import::Options {
+        import::Options { dims: self.dims.clone(), distinct_dims: self.distinct_dims }
     }
 }
 
@@ -56,22 +74,16 @@ pub fn run_folder(dir: &Path, executor: &dyn Executor, options: Options) -> Resu
     if options.ignore_declared_shapes {
         forget_output_shapes(&mut model);
     }
-    let func = import::import(&model, &import::Options::default()).map_err(|e| short(&e))?;
-    let tolerance = tolerance(dir)?;
+    let settings = Settings::of(dir)?;
+    let func = import::import(&model, &settings.import()).map_err(|e| short(&e))?;
     for set in data_sets(dir)? {
-        run_set(&set, &model, &func, executor, &tolerance)
+        run_set(&set, &model, &func, executor, &settings)
             .map_err(|e| format!("{}: {e}", set.file_name().unwrap_or_default().to_string_lossy()))?;
     }
     Ok(())
 }
 
-fn run_set(
-    set: &Path,
-    model: &Model,
-    func: &Func,
-    executor: &dyn Executor,
-    tolerance: &Tolerance,
-) -> Result<(), String> {
+fn run_set(set: &Path, model: &Model, func: &Func, executor: &dyn Executor, settings: &Settings) -> Result<(), String> {
     let graph = model.graph();
     let mut inputs = Vec::new();
     let stored: Vec<&str> = graph.initializer.iter().map(|t| t.name.as_str()).collect();
@@ -92,9 +104,8 @@ fn run_set(
     for (i, (output, got)) in graph.output.iter().zip(&got).enumerate() {
         let ty = output.r#type.clone().unwrap_or_default();
         let want = load_data(&set.join(format!("output_{i}.pb")), &ty)?;
-        let tolerance =
-            Tolerance { atol: tolerance.atols.get(i).copied().unwrap_or(tolerance.atol), ..tolerance.clone() };
-        compare(got, &want, &tolerance, random).map_err(|e| format!("output {i} `{}`: {e}", output.name))?;
+        let settings = Settings { atol: settings.atols.get(i).copied().unwrap_or(settings.atol), ..settings.clone() };
+        compare(got, &want, &settings, random).map_err(|e| format!("output {i} `{}`: {e}", output.name))?;
     }
     Ok(())
 }
@@ -115,18 +126,18 @@ fn data(v: Value) -> Result<Data, String> {
 
 /// Is `got` what was expected: same kind, element type, shape, and elements within tolerance (NaN equals NaN)?
 /// The elements of random results are not compared.
-pub fn compare(got: &Data, want: &Data, tolerance: &Tolerance, random: bool) -> Result<(), String> {
+pub fn compare(got: &Data, want: &Data, settings: &Settings, random: bool) -> Result<(), String> {
     match (got, want) {
-        (Data::Tensor(a), Data::Tensor(b)) => compare_tensors(a, b, tolerance, random),
+        (Data::Tensor(a), Data::Tensor(b)) => compare_tensors(a, b, settings, random),
         (Data::Seq(a), Data::Seq(b)) if a.len() == b.len() => {
-            a.iter().zip(b).try_for_each(|(a, b)| compare(a, b, tolerance, random))
+            a.iter().zip(b).try_for_each(|(a, b)| compare(a, b, settings, random))
         }
         (Data::Seq(a), Data::Seq(b)) => Err(format!("{} elements, expected {}", a.len(), b.len())),
         _ => Err("another kind of value".into()),
     }
 }
 
-fn compare_tensors(a: &Tensor, b: &Tensor, t: &Tolerance, random: bool) -> Result<(), String> {
+fn compare_tensors(a: &Tensor, b: &Tensor, t: &Settings, random: bool) -> Result<(), String> {
     if (a.dtype(), a.shape()) != (b.dtype(), b.shape()) {
         return Err(format!("{}{:?}, expected {}{:?}", a.dtype(), a.shape(), b.dtype(), b.shape()));
     }
@@ -210,15 +221,6 @@ fn is_random(model: &Model, given: &dyn Fn(&str) -> Option<f64>) -> bool {
     };
     let nodes = model.graph().node.iter().chain(model.proto().functions.iter().flat_map(|f| &f.node));
     nodes.into_iter().any(|n| RANDOM.contains(&n.op_type.as_str()) || (n.op_type == "Dropout" && drops(&n.input)))
-}
-
-fn tolerance(dir: &Path) -> Result<Tolerance, String> {
-    let Ok(text) = std::fs::read_to_string(dir.join("data.json")) else { return Ok(Tolerance::default()) };
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| format!("data.json: {e}"))?;
-    let number = |key: &str, default: f64| json.get(key).and_then(serde_json::Value::as_f64).unwrap_or(default);
-    let list =
-        json.get("atols").and_then(|v| v.as_array()).map(|v| v.iter().filter_map(serde_json::Value::as_f64).collect());
-    Ok(Tolerance { rtol: number("rtol", 1e-3), atol: number("atol", 1e-7), atols: list.unwrap_or_default() })
 }
 
 fn data_sets(dir: &Path) -> Result<Vec<PathBuf>, String> {

@@ -171,7 +171,7 @@ def golden(row: Model, folder: Path, graphs: Path, key: str) -> None:
             for i, (name, value) in enumerate(zip(names, outputs, strict=True)):
                 (data / f"output_{i}.pb").write_bytes(numpy_helper.from_array(value, name).SerializeToString(deterministic=True))
             atols = [float(f"{row.atol * magnitude(v):.2g}") if v.dtype.kind == "f" else 0.0 for v in outputs]
-            limits = {"rtol": row.rtol, "atol": max(atols), "atols": atols}
+            limits = {"rtol": row.rtol, "atol": max(atols), "atols": atols, **row.options}
             (folder / "data.json").write_text(json.dumps(limits))
             info |= limits | {
                 "outputs": [{"name": n, "dtype": str(v.dtype), "shape": list(v.shape), "max": magnitude(v)} for n, v in zip(names, outputs)],

@@ -30,6 +30,7 @@ class Model:
     rtol: float = 1e-3
     atol: float = 1e-4
     why: str = ""
+    options: dict = field(default_factory=dict)  # how to import it, beside the tolerances in data.json
     seed: int = 0
     gone: str = ""
 
@@ -77,7 +78,8 @@ MODELS = [
     Model("espcn_nnresize", "qonnx==1.0.0", "qonnx/data/onnx/bsd300x3-espcn/nn_resize/float_model.onnx", "0810189408fe9e45", {"onnx::Relu_0": f32(0, 1, 1, 3, 128, 128)}),
     Model("basic_pitch", "basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx", "2c3c1d144bfa61ad", {"serving_default_input_2:0": f32(-0.5, 0.5, 1, 43844, 1)}, atol=1e-3, why="logarithms of small powers: ONNX Runtime with optimisations is 1e-4 away from itself"),
     Model("dnsmos_sig_bak_ovr", "speechmos==0.0.1.1", "speechmos/dnsmos_models/sig_bak_ovr.onnx", "269fbebdb513aa23", {"input_1": f32(-0.5, 0.5, 1, 144160)}),
-    Model("aecmos_gru", "speechmos==0.0.1.1", "speechmos/aecmos_models/Run_1663829550_Stage_0.onnx", "b517d8d9ca2f91ea", {"input": f32(-1, 1, 1, 3, 120, 160), "h0": f32(-1, 1, 4, 1, 64)}),
+    Model("aecmos_gru", "speechmos==0.0.1.1", "speechmos/aecmos_models/Run_1663829550_Stage_0.onnx", "b517d8d9ca2f91ea", {"input": f32(-1, 1, 1, 3, 120, 160), "h0": f32(-1, 1, 4, 1, 64)},
+          options={"dims": {"batch_size": 1}}),  # it squeezes the batch, so declaring it dynamic is wrong
     Model("effword_resnet50", "EfficientWord-Net==1.0.5", f"{EFFWORD}.onnx", "373916c2a52dffb7", {"input": f32(0, 1, 1, 1, 149, 64)}),
     Model("effword_resnet50_qint8", "EfficientWord-Net==1.0.5", f"{EFFWORD}_qint8.onnx", "08189e02003f00d1", {"input": f32(0, 1, 1, 1, 149, 64)}, rtol=1e-2, atol=0.15, why=FLIPS),
     Model("thai_deepcut", "pythainlp==5.4.0", "pythainlp/corpus/deepcut.onnx", "4eb777ef44f1095f", {"input_1": ints(0, 177, 16, 21, dtype="float32"), "input_2": ints(0, 11, 16, 21, dtype="float32")}),
@@ -90,9 +92,11 @@ MODELS = [
     Model("reachy_fk", "reachy-mini==1.13.0", "reachy_mini/assets/models/fknetwork.dynamic.onnx", "baeb97ce5f28c649", {"input": f32(-1, 1, 4, 7)}),
     Model("reachy_fk_int8", "reachy-mini==1.13.0", "reachy_mini/assets/models/fknetwork_int8.onnx", "2c693ac748a340d1", {"input": f32(-1, 1, 4, 7)}, rtol=1e-2, atol=2e-2, why=FLIPS),
     Model("asrpre_kaldi", "onnx-asr==0.12.0", "onnx_asr/preprocessors/data/kaldi.onnx", "7d0f04ed3aa0775a", ASR),
-    Model("asrpre_whisper80", "onnx-asr==0.12.0", "onnx_asr/preprocessors/data/whisper80.onnx", "8161c22a310df637", ASR),
+    Model("asrpre_whisper80", "onnx-asr==0.12.0", "onnx_asr/preprocessors/data/whisper80.onnx", "8161c22a310df637", ASR,
+          atol=3e-4, why="log of a nearly empty band: ONNX Runtime's f32 is 2.9e-4 from the f64 result, ours is exact"),
     Model("asrpre_wespeaker", "onnx-asr==0.12.0", "onnx_asr/preprocessors/data/wespeaker.onnx", "4fcc0d9897bf960a", ASR),
-    Model("lore_process", "lineless-table-rec==0.0.9", "lineless_table_rec/models/lore_process.onnx", "ba303812c3fc0e2f", {"slct_logi_feat": f32(-1, 1, 1, 54, 256), "dets": ints(0, 255, 1, 54, 8)}),
+    Model("lore_process", "lineless-table-rec==0.0.9", "lineless_table_rec/models/lore_process.onnx", "ba303812c3fc0e2f", {"slct_logi_feat": f32(-1, 1, 1, 54, 256), "dets": ints(0, 255, 1, 54, 8)},
+          options={"distinct_dims": True}),  # both inputs declare [batch, height, width], with different widths
     Model("lore_detect", "lineless-table-rec==0.0.9", "lineless_table_rec/models/lore_detect.onnx", "b18cb55e68192b9c", {"input": f32(-2, 2, 1, 3, 256, 256)}),
     Model("credsweeper", "credsweeper==1.19.5", "credsweeper/ml_model/ml_model.onnx", "ae6155800a46c24c", {"feature_input": f32(-2, 2, 2, 529), "line_input": one_hot(2, 96, 101), "value_input": one_hot(2, 48, 101), "variable_input": one_hot(2, 48, 101)}, seed=162),
     Model("nani_rf", "pyopenjtalk-plus==0.4.1.post10", "pyopenjtalk/yomi_model/nani_model.onnx", "750d00f008ab2444", {"input": ints(0, 1, 4, 131, dtype="float32")}),

@@ -17,7 +17,8 @@ fn folders() -> Vec<PathBuf> {
 fn every_model_imports() {
     let results = conformance::run_all(&folders(), None, |dir| {
         let model = onnx::load(&dir.join("model.onnx")).map_err(|e| e.to_string())?;
-        let func = import::import(&model, &import::Options::default()).map_err(|e| e.to_string())?;
+        let options = conformance::Settings::of(dir)?.import();
+        let func = import::import(&model, &options).map_err(|e| e.to_string())?;
         numrsc_ir::verify(&func).map_err(|e| e.to_string())
     });
     let failures: Vec<String> = results.into_iter().filter_map(Result::err).collect();

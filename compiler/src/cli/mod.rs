@@ -54,11 +54,14 @@ struct ImportArgs {
     /// Fix the size of a named dimension; may be given more than once
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     dims: Vec<(String, i64)>,
+    /// Take a name of a dimension that several inputs use as a different size in each
+    #[arg(long)]
+    distinct_dims: bool,
 }
 
 impl ImportArgs {
     fn options(&self) -> import::Options {
-        import::Options { dims: self.dims.iter().cloned().collect() }
+        import::Options { dims: self.dims.iter().cloned().collect(), distinct_dims: self.distinct_dims }
     }
 }
 

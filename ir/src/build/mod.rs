@@ -5,8 +5,6 @@
 mod control;
 mod index;
 mod linear;
-mod loops;
-mod sequence;
 mod shape;
 
 use crate::{
@@ -22,8 +20,8 @@ use std::{
     collections::{BTreeSet, HashMap},
 };
 
+pub use control::{LoopBody, LoopOut};
 pub use linear::Window;
-pub use loops::{LoopBody, LoopOut};
 
 /// Constants with more elements are not folded while building; a pass does that where it pays.
 const MAX_FOLDED: usize = 4096;
@@ -172,9 +170,13 @@ impl Graph {
             return Ok(x);
         }
         let x = self.raw(op, args)?;
-        match self.folded(x) {
-            Some(t) => self.constant(t),
-            None => Ok(x),
+        if let Some(t) = self.folded(x) {
+            return self.constant(t);
+        }
+        // A size that took a detour.
+        match x.known().as_deref() {
+            Some([Some(d)]) if x.ty() == Type::scalar(DType::I64) => self.size(d),
+            _ => Ok(x),
         }
     }
 

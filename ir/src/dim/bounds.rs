@@ -118,10 +118,19 @@ impl Dim {
                 Atom::Min(a, b) if t.coef < 0 => holds_with(a) || holds_with(b),
                 Atom::Max(a, b) if t.coef > 0 => holds_with(a) || holds_with(b),
                 Atom::Min(a, b) | Atom::Max(a, b) | Atom::Broadcast(a, b) => holds_with(a) && holds_with(b),
-                // a - c + 1 <= c * floor(a / c) <= a
+                // a - c + 1 <= c * floor(a / c) <= a; and floor(a / (c*d)) = floor(floor(a / d) / c)
                 Atom::FloorDiv(a, Dim::Const(c)) if *c > 0 => {
-                    let bound = if t.coef > 0 { a - &Dim::Const(c - 1) } else { a.clone() };
-                    (&(&rest() * &Dim::Const(*c)) + &(&coef * &bound)).never_negative(cases - 1)
+                    let holds_between = |a: &Dim, c: i64| {
+                        let bound = if t.coef > 0 { a - &Dim::Const(c - 1) } else { a.clone() };
+                        (&(&rest() * &Dim::Const(c)) + &(&coef * &bound)).never_negative(cases - 1)
+                    };
+                    let finer = |f: &Atom| match f {
+                        Atom::FloorDiv(b, Dim::Const(d)) if a == b && *d > 0 && d < c && c % d == 0 => {
+                            holds_between(&Dim::from_atom(f.clone()), c / d)
+                        }
+                        _ => false,
+                    };
+                    holds_between(a, *c) || sum.terms.iter().any(|t| t.factors.len() == 1 && finer(&t.factors[0]))
                 }
                 _ => false,
             }

@@ -20,6 +20,7 @@ pub struct Ctx<'a, 'g> {
     pub(super) importer: &'a Importer<'a>,
     pub(super) frame: &'a Frame<'a>,
     pub(super) node: &'a NodeProto,
+    pub(super) used: &'a BTreeSet<&'a str>,
     pub(super) scope: &'a Scope<'a, 'g>,
     pub(super) args: &'a [Option<X<'g>>],
     /// `main, node #3`, in front of what nested graphs report.
@@ -45,9 +46,9 @@ impl<'a, 'g> Ctx<'a, 'g> {
         self.node.output.len()
     }
 
-    /// Does the node use output `i`?
+    /// Does anything read output `i`?
     pub fn wants(&self, i: usize) -> bool {
-        self.node.output.get(i).is_some_and(|name| !name.is_empty())
+        self.node.output.get(i).is_some_and(|name| !name.is_empty() && self.used.contains(name.as_str()))
     }
 
     /// A number that tells this node from others of the model: the seed of random operators that have none.
@@ -148,6 +149,17 @@ impl<'a, 'g> Ctx<'a, 'g> {
         self.importer.graph(g, graph, self.frame, &path, scope)
     }
 
+    /// Does a nested graph read one of its inputs?
+    pub fn reads(graph: &GraphProto, input: usize) -> bool {
+        let Some(name) = graph.input.get(input).map(|i| i.name.as_str()) else { return false };
+        let mut used: BTreeSet<&str> = graph.output.iter().map(|o| o.name.as_str()).collect();
+        for node in &graph.node {
+            used.extend(node.input.iter().map(String::as_str));
+            node.attribute.iter().flat_map(AttributeProto::subgraphs).for_each(|g| free_names(g, &mut used));
+        }
+        used.contains(name)
+    }
+
     /// The type that a nested graph declares for one of its inputs, if it is complete.
     pub fn declared(&self, graph: &GraphProto, input: usize) -> Option<Type> {
         let ty = graph.input.get(input)?.r#type.as_ref()?;
@@ -168,7 +180,7 @@ fn named(attribute: &str, known: &[&str]) -> bool {
 }
 
 /// Names that a graph uses without defining them.
-fn free_names<'m>(graph: &'m GraphProto, out: &mut BTreeSet<&'m str>) {
+pub(super) fn free_names<'m>(graph: &'m GraphProto, out: &mut BTreeSet<&'m str>) {
     let mut local: BTreeSet<&str> = graph.input.iter().map(|i| i.name.as_str()).collect();
     local.extend(graph.initializer.iter().map(|t| t.name.as_str()));
     local.extend(graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref()).map(|t| t.name.as_str()));

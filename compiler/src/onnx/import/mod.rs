@@ -30,6 +30,8 @@ pub use table::{OnnxOp, Outputs};
 pub struct Options {
     /// Sizes for named dimensions (`--dim batch=1`).
     pub dims: BTreeMap<String, i64>,
+    /// Take a name of a dimension that several inputs use as a different size in each: some exporters reuse names.
+    pub distinct_dims: bool,
 }
 
 /// Import a model. The error lists everything that is wrong with it.
@@ -100,11 +102,19 @@ struct Importer<'m> {
     problems: RefCell<Vec<Problem>>,
     /// Symbols given to the names that the model has for dimensions.
     symbols: RefCell<BTreeMap<String, String>>,
+    /// Symbols that belong to earlier inputs.
+    taken: RefCell<BTreeSet<String>>,
 }
 
 impl<'m> Importer<'m> {
     fn new(model: &'m Model, options: &'m Options) -> Importer<'m> {
-        Importer { model, options, problems: RefCell::default(), symbols: RefCell::default() }
+        Importer {
+            model,
+            options,
+            problems: RefCell::default(),
+            symbols: RefCell::default(),
+            taken: RefCell::default(),
+        }
     }
 
     fn report(&self, problem: Problem) {
@@ -134,6 +144,9 @@ impl<'m> Importer<'m> {
                 .map(|x| if is_optional(input.r#type.as_ref()) { x.as_optional() } else { x })
                 .map_err(|e| self.report(Problem::new(Place::graph("main"), format!("input `{}`: {e}", input.name))));
             scope.insert(&input.name, param.ok());
+            if self.options.distinct_dims {
+                self.taken.borrow_mut().extend(self.symbols.take().into_values());
+            }
         }
         let results = self.graph(&g, graph, &frame, "main", scope)?;
         self.check_outputs(graph, &results);
@@ -190,23 +203,33 @@ impl<'m> Importer<'m> {
             let name = t.values.as_ref().map_or("", |v| v.name.as_str());
             scope.insert(name, x.map_err(|e| self.report(Problem::new(Place::graph(path), e))).ok());
         }
-        self.nodes(g, &graph.node, frame, path, &mut scope);
+        let results = graph.output.iter().map(|o| o.name.as_str()).collect();
+        self.nodes(g, &graph.node, results, frame, path, &mut scope);
         let outputs: Option<Vec<X<'g>>> =
             graph.output.iter().map(|o| scope.get(o.name.as_str()).copied().flatten()).collect();
         outputs.ok_or(Fail::Reported)
     }
 
+    /// Import nodes in order. `used` are the names that something besides these nodes reads.
     fn nodes<'g>(
         &self,
         g: &'g Graph,
         nodes: &'m [NodeProto],
+        mut used: BTreeSet<&'m str>,
         frame: &Frame<'m>,
         path: &str,
         scope: &mut Scope<'m, 'g>,
     ) {
+        for node in nodes {
+            used.extend(node.input.iter().map(String::as_str));
+            for inner in node.attribute.iter().flat_map(AttributeProto::subgraphs) {
+                context::free_names(inner, &mut used);
+            }
+        }
         for (index, node) in nodes.iter().enumerate() {
-            let outputs =
-                self.node(g, node, frame, &format!("{path}/#{index} {}", node.name), scope).unwrap_or_else(|fail| {
+            let outputs = self
+                .node(g, node, &used, frame, &format!("{path}/#{index} {}", node.name), scope)
+                .unwrap_or_else(|fail| {
                     if let Fail::Refused(message) = fail {
                         let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
                         let place = Place { graph: path.into(), node: Some(at) };
@@ -226,6 +249,7 @@ impl<'m> Importer<'m> {
         &self,
         g: &'g Graph,
         node: &'m NodeProto,
+        used: &BTreeSet<&'m str>,
         frame: &Frame<'m>,
         path: &str,
         scope: &Scope<'m, 'g>,
@@ -244,7 +268,7 @@ impl<'m> Importer<'m> {
         }
         match (row, function) {
             (Some(row), _) => {
-                let cx = Ctx { g, importer: self, frame, node, scope, args: &args, path };
+                let cx = Ctx { g, importer: self, frame, node, used, scope, args: &args, path };
                 let outputs = (row.import)(&cx)?;
                 if let Some(i) =
                     (0..node.output.len()).find(|&i| cx.wants(i) && !matches!(outputs.get(i), Some(Some(_))))
@@ -306,7 +330,8 @@ impl<'m> Importer<'m> {
             let nodes: Vec<NodeProto> = function.node.iter().map(|n| without(n, &left_out)).collect();
             return self.call_without(g, function, nodes, frame, path, &scope);
         }
-        self.nodes(g, &function.node, &frame, path, &mut scope);
+        let results = function.output.iter().map(String::as_str).collect();
+        self.nodes(g, &function.node, results, &frame, path, &mut scope);
         if self.problems.borrow().len() > before {
             return Err(Fail::Reported);
         }
@@ -327,10 +352,12 @@ impl<'m> Importer<'m> {
             model: self.model,
             options: self.options,
             problems: RefCell::default(),
-            symbols: RefCell::new(self.symbols.borrow().clone()),
+            symbols: self.symbols.clone(),
+            taken: self.taken.clone(),
         };
         let mut scope: Scope<'_, 'g> = given.iter().map(|(k, v)| (*k, *v)).collect();
-        inner.nodes(g, &nodes, &frame, path, &mut scope);
+        let results = function.output.iter().map(String::as_str).collect();
+        inner.nodes(g, &nodes, results, &frame, path, &mut scope);
         let outputs = function.output.iter().map(|o| scope.get(o.as_str()).copied().flatten()).collect();
         drop(scope);
         let problems = inner.problems.into_inner();
@@ -405,7 +432,8 @@ impl<'m> Importer<'m> {
             Some(DimensionValue::Value(-1)) => Ok(None),
             Some(DimensionValue::Value(n)) if *n < 0 => Err(format!("it has the negative dimension {n}")),
             Some(DimensionValue::Value(n)) => Ok(Some(Dim::Const(*n))),
-            Some(DimensionValue::Param(name)) if !name.is_empty() => {
+            // Some exporters write `?` for what has no name.
+            Some(DimensionValue::Param(name)) if name.contains(char::is_alphanumeric) => {
                 if let Some(n) = self.options.dims.get(name) {
                     return Ok(Some(Dim::Const(*n)));
                 }
@@ -426,7 +454,7 @@ impl<'m> Importer<'m> {
         if !symbol.starts_with(|c: char| c.is_ascii_alphabetic()) {
             symbol.insert(0, 'd');
         }
-        while symbols.values().any(|s| *s == symbol) {
+        while symbols.values().any(|s| *s == symbol) || self.taken.borrow().contains(&symbol) {
             symbol.push('x');
         }
         symbols.insert(name.to_string(), symbol.clone());

@@ -214,6 +214,8 @@ macro_rules! onnx_ops {
                 name: stringify!($attr), ty: stringify!($ty), default: concat!("", $(stringify!($default))?),
             } ),*],
             import: {
+                // A method's path is not general over lifetimes as a closure is.
+                #[allow(clippy::redundant_closure_for_method_calls)]
                 #[allow(non_snake_case, unused_mut, unused_variables, clippy::redundant_closure_call)]
                 fn import<'a, 'g>($cx: &$crate::onnx::import::Ctx<'a, 'g>)
                     -> Result<$crate::onnx::import::table::Outputs<'g>, $crate::onnx::import::Fail>

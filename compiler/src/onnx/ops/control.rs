@@ -37,24 +37,29 @@ fn if_<'g>(cx: &Ctx<'_, 'g>, cond: X<'g>) -> Result<Vec<X<'g>>, Fail> {
 }
 
 /// `body(round, cond, states..) -> (cond, states.., rows..)`. Without the input `cond` only the trip count ends the
-/// loop, and what the body says is ignored.
-fn loop_<'g>(cx: &Ctx<'_, 'g>, trips: Option<X<'g>>, cond: Option<X<'g>>, init: &[X<'g>]) -> Result<Vec<X<'g>>, Fail> {
+/// loop, and what the body says is ignored. States that nothing reads, inside or after the loop, are left out: Paddle
+/// starts such variables as scalars, whatever the body makes of them.
+fn loop_<'g>(cx: &Ctx<'_, 'g>, trips: Option<X<'g>>, cond: Option<X<'g>>, init: &[X<'g>]) -> Result<Outputs<'g>, Fail> {
     let (g, body) = (cx.graph(), cx.subgraph("body")?);
     let count = init.len();
     if body.output.len() <= count {
         return Err(format!("`body` gives {} outputs, {count} states need more", body.output.len()).into());
     }
     let (names, captures) = cx.captures(&[body])?;
+    let live: Vec<usize> = (0..count).filter(|&i| cx.wants(i) || Ctx::reads(body, 2 + i)).collect();
+    let start_states: Vec<X<'g>> = live.iter().map(|&i| init[i]).collect();
     let limit = trips.map_or_else(|| g.constant(Tensor::from_i64(&[], &[i64::MAX])), Ok)?;
     let start = cond.map_or_else(|| g.scalar(DType::Bool, 1.0), Ok)?;
     // States that start as an optional and go on as what it holds.
     let held = RefCell::new(BTreeSet::new());
-    let (mut last, rows) = g.loop_(limit, start, init, &captures, &|b| {
+    let (mut last, rows) = g.loop_(limit, start, &start_states, &captures, &|b| {
         let mut inputs = vec![as_declared(cx, body, 0, b.round)?, as_declared(cx, body, 1, b.cond)?];
-        inputs.extend(&b.states);
+        // Nothing reads what stands in for the states that are left out.
+        inputs.resize(2 + count, b.round);
+        live.iter().zip(&b.states).for_each(|(&i, x)| inputs[2 + i] = *x);
         let mut out = cx.run("body", body, b.graph, &inputs, &names, &b.captures)?;
         let rows = out.split_off(1 + count);
-        let mut states = out.split_off(1);
+        let mut states: Vec<X<'_>> = live.iter().map(|&i| out[1 + i]).collect();
         for (i, x) in states.iter_mut().enumerate() {
             if b.states[i].is_optional() && !x.is_optional() {
                 held.borrow_mut().insert(i);
@@ -67,7 +72,10 @@ fn loop_<'g>(cx: &Ctx<'_, 'g>, trips: Option<X<'g>>, cond: Option<X<'g>>, init: 
     for i in held.into_inner() {
         last[i] = last[i].seq_at(g.scalar(DType::I64, 0.0)?)?;
     }
-    Ok([last, rows].concat())
+    let mut outputs: Outputs<'g> = vec![None; count];
+    live.iter().zip(last).for_each(|(&i, x)| outputs[i] = Some(x));
+    outputs.extend(rows.into_iter().map(Some));
+    Ok(outputs)
 }
 
 /// A scalar, with the one axis that some exporters declare for it.

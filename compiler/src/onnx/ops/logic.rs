@@ -1,7 +1,7 @@
 //! Comparisons, boolean and bitwise functions, and selection.
 use super::math::old;
 use crate::onnx::import::table::onnx_ops;
-use numrsc_ir::{DType, Result, build::X, refuse};
+use numrsc_ir::{Result, build::X, refuse};
 
 onnx_ops! { pub(super) LOGIC in "", |g, cx|
     // Before opset 7, only the second operand broadcasts, and only where attributes say so.
@@ -41,12 +41,15 @@ onnx_ops! { pub(super) LOGIC in "", |g, cx|
 
 /// Is an element an infinity of one of the wanted signs?
 fn is_inf(x: X<'_>, negative: bool, positive: bool) -> Result<X<'_>> {
-    match (negative, positive) {
-        (true, true) => x.map(|x| x.is_inf()),
-        (true, false) => x.map(|x| x.is_inf().and(x.lt(0.0))),
-        (false, true) => x.map(|x| x.is_inf().and(x.gt(0.0))),
-        (false, false) => x.graph().full(DType::Bool, 0.0, &x.shape()),
-    }
+    x.map(|x| {
+        let inf = x.is_inf();
+        match (negative, positive) {
+            (true, true) => inf,
+            (true, false) => inf.and(x.lt(0.0)),
+            (false, true) => inf.and(x.gt(0.0)),
+            (false, false) => inf.xor(inf),
+        }
+    })
 }
 
 /// Shift by a number of bits. A negative number shifts everything out, as one beyond the width does: what is left is 0,

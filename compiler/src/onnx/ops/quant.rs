@@ -123,7 +123,7 @@ fn quantize<'g>(
     stated: Option<DType>,
     precision: Option<DType>,
 ) -> Result<X<'g>> {
-    let to = match (zero.map(|z| z.dtype()), stated) {
+    let to = match (zero.map(X::dtype), stated) {
         (Some(z), Some(s)) if z != s => refuse!("`output_dtype` is {s}, but the zero point is {z}"),
         (Some(d), _) | (None, Some(d)) => d,
         (None, None) => DType::U8,

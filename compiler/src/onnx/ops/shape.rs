@@ -163,14 +163,28 @@ fn transpose(x: X<'_>, perm: Option<Vec<i64>>) -> Result<X<'_>> {
     }
 }
 
+/// A size that must not be 1, or the rank would be another. What the user can fix must be fixed; a size that only run
+/// time knows gets a new name, bound to what is negative, and so refused, if it is 1.
+fn not_one<'g>(x: X<'g>, d: &Dim) -> Result<Dim> {
+    let mut named = None;
+    d.for_each_sym(&mut |s| {
+        named = named.take().or_else(|| s.starts_with(|c: char| c.is_alphabetic()).then(|| s.clone()))
+    });
+    if let Some(name) = named {
+        refuse!("without `axes`, whether {d} in {} is 1 must be known (give it a size: --dim {name}=SIZE)", x.ty());
+    }
+    let checked = x.graph().size(d)?.map(|n| n.eq(1.0).select(n.lit(-1.0), n))?;
+    Ok(checked.to_sizes()?.remove(0))
+}
+
 fn squeeze<'g>(x: X<'g>, axes: Option<X<'g>>) -> Result<X<'g>> {
     let (g, shape) = (x.graph(), x.shape());
     let Some(axes) = axes else {
-        if let Some(d) = shape.iter().find(|d| d.equals(&Dim::ONE).is_none()) {
-            refuse!("without `axes`, whether {d} in {} is 1 must be known (give it a size: --dim)", x.ty());
+        let mut rest = Vec::new();
+        for d in shape.iter().filter(|d| d.equals(&Dim::ONE) != Some(true)) {
+            rest.push(if d.equals(&Dim::ONE) == Some(false) { d.clone() } else { not_one(x, d)? });
         }
-        let ones: Vec<usize> = (0..shape.len()).filter(|&i| shape[i].equals(&Dim::ONE) == Some(true)).collect();
-        return x.squeeze(&ones);
+        return x.reshape(&rest);
     };
     if let Some(axes) = axes.as_ints() {
         return x.squeeze(&x.axes(&axes)?);

@@ -60,7 +60,7 @@ fn update<'g, const N: usize, const M: usize>(
     f: impl for<'e> Fn([S<'e>; N]) -> [S<'e>; M],
 ) -> Result<Outputs<'g>> {
     let (g, kinds) = (rate.graph(), N - 2);
-    if tensors.is_empty() || tensors.len() % kinds != 0 {
+    if tensors.is_empty() || !tensors.len().is_multiple_of(kinds) {
         refuse!("{} tensors are given, which is not a multiple of {kinds}", tensors.len());
     }
     let count = tensors.len() / kinds;
