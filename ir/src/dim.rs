@@ -128,17 +128,32 @@ impl Dim {
         if whole != Dim::ZERO {
             return &whole + &rest.floor_div(b);
         }
-        // floor(floor(x / a) / b) = floor(x / (a*b)) for positive constants
-        if let (Some(Atom::FloorDiv(x, Dim::Const(a))), Dim::Const(c)) = (self.as_atom(), b)
-            && let Some(product) = a.checked_mul(*c).filter(|_| *a > 0 && *c > 0)
+        // floor((floor(x / a) + r) / b) = floor((x + a*r) / (a*b)) for positive constants
+        if let Dim::Const(c) = b
+            && let Some((x, a, rest)) = self.only_quotient()
+            && let Some(product) = a.checked_mul(*c).filter(|_| *c > 0)
         {
-            return x.floor_div(&Dim::Const(product));
+            return (x + &(&rest * &Dim::Const(a))).floor_div(&Dim::Const(product));
         }
         let range = self.range(&Range::of_sym);
         if b.as_const().is_some_and(|c| c > 0 && range.low >= 0 && range.high < c) {
             return Dim::ZERO;
         }
         Dim::from_atom(Atom::FloorDiv(self.clone(), b.clone()))
+    }
+
+    /// `(x, a, rest)` if this is `floor(x / a) + rest` for a positive constant, without other quotients.
+    fn only_quotient(&self) -> Option<(&Dim, i64, Dim)> {
+        let Dim::Sum(sum) = self else { return None };
+        let quotient = |t: &&Term| t.factors.iter().any(|f| matches!(f, Atom::FloorDiv(..)));
+        let mut quotients = sum.terms.iter().filter(quotient);
+        let (found, None) = (quotients.next()?, quotients.next()) else { return None };
+        match (&found.factors[..], found.coef) {
+            ([Atom::FloorDiv(x, Dim::Const(a))], 1) if *a > 0 => {
+                Some((x, *a, self - &Dim::from_terms(vec![found.clone()])))
+            }
+            _ => None,
+        }
     }
 
     /// `ceil(self / b)`

@@ -84,9 +84,8 @@ impl<'g> X<'g> {
     }
 
     fn coordinate_depth(self, idx: X<'g>, batch: usize) -> Result<usize> {
-        let depth = match idx.shape().last().and_then(Dim::as_usize) {
-            Some(d) => d,
-            None => refuse!("the last axis of the indices {} must have a known size", idx.ty()),
+        let Some(depth) = idx.shape().last().and_then(Dim::as_usize) else {
+            refuse!("the last axis of the indices {} must have a known size", idx.ty());
         };
         if batch + depth > self.rank() || batch >= idx.rank() {
             refuse!(

@@ -5,6 +5,8 @@
 mod control;
 mod index;
 mod linear;
+mod loops;
+mod sequence;
 mod shape;
 
 use crate::{
@@ -20,8 +22,8 @@ use std::{
     collections::{BTreeSet, HashMap},
 };
 
-pub use control::{LoopBody, LoopOut};
 pub use linear::Window;
+pub use loops::{LoopBody, LoopOut};
 
 /// Constants with more elements are not folded while building; a pass does that where it pays.
 const MAX_FOLDED: usize = 4096;

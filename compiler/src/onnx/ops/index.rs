@@ -5,28 +5,41 @@ use crate::onnx::import::table::onnx_ops;
 use numrsc_ir::{DType, Dim, ReduceFn, Result, ScatterFn, build::X, refuse};
 
 onnx_ops! { pub(super) INDEX in "", |g, cx|
-    "Gather"           1 (x: Any, indices: Index)               { axis: i64 = 0 }        => x.take(indices, x.axis(axis)?);
-    "GatherElements"  11 (x: Any, indices: Index)               { axis: i64 = 0 }        => x.gather_elements(indices, x.axis(axis)?);
-    "GatherND"        11 (x: Any, indices: Index)               {}                       => x.gather_nd(indices, 0);
-    "GatherND"        12 (x: Any, indices: Index)               { batch_dims: i64 = 0 }  => gather_nd(x, indices, batch_dims);
-    "Scatter"          9 (x: Any, indices: Index, updates: Any) { axis: i64 = 0 }        => scatter_elements(x, indices, updates, axis, "none");
-    "ScatterElements" 11 (x: Any, indices: Index, updates: Any) { axis: i64 = 0 }        => scatter_elements(x, indices, updates, axis, "none");
-    "ScatterElements" 16 (x: Any, indices: Index, updates: Any) { axis: i64 = 0, reduction: String = "none".into() } => scatter_elements(x, indices, updates, axis, &reduction);
-    "ScatterND"       11 (x: Any, indices: Index, updates: Any) {}                       => x.scatter_nd(ScatterFn::Set, indices, updates);
-    "ScatterND"       16 (x: Any, indices: Index, updates: Any) { reduction: String = "none".into() } => x.scatter_nd(scatter_fn(&reduction)?, indices, updates);
-    "TensorScatter"   24 (past: Any, update: Any; write_indices: Index) { axis: i64 = -2, mode: String = "linear".into() } => tensor_scatter(past, update, write_indices, axis, &mode);
-    "OneHot"           9 (indices: Num, depth: Num, values: Any) { axis: i64 = -1 }      => one_hot(indices, depth, values, axis);
-    "Compress"         9 (x: Any, condition: Bool)              { axis: Option<i64> }    => compress(x, condition, axis);
-    "NonZero"          9 (x: Any)                               {}                       => non_zero(x);
-    "TopK"             1 (x: Num)                               { axis: i64 = -1, k: i64 } => top_k(x, g.ints(&[k])?, axis, true);
-    "TopK"            10 (x: Num, k: Index)                     { axis: i64 = -1 }       => top_k(x, k, axis, true);
-    "TopK"            11 (x: Num, k: Index)                     { axis: i64 = -1, largest: bool = true, sorted: bool = true } => top_k(x, k, axis, largest);
-    "Unique"          11 (x: Any)                               { axis: Option<i64>, sorted: bool = true } => unique(x, axis, sorted);
-    "ArgMax"           1 (x: Num)                               { axis: i64 = 0, keepdims: bool = true } => arg(x, ReduceFn::Max, axis, keepdims, false);
-    "ArgMax"          12 (x: Num)                               { axis: i64 = 0, keepdims: bool = true, select_last_index: bool = false } => arg(x, ReduceFn::Max, axis, keepdims, select_last_index);
-    "ArgMin"           1 (x: Num)                               { axis: i64 = 0, keepdims: bool = true } => arg(x, ReduceFn::Min, axis, keepdims, false);
-    "ArgMin"          12 (x: Num)                               { axis: i64 = 0, keepdims: bool = true, select_last_index: bool = false } => arg(x, ReduceFn::Min, axis, keepdims, select_last_index);
-    "ReverseSequence" 10 (x: Any, lens: Index)                  { batch_axis: i64 = 1, time_axis: i64 = 0 } => reverse_sequence(x, lens, batch_axis, time_axis);
+    "Gather"           1 (x: Any, indices: Index) { axis: i64 = 0 }       => x.take(indices, x.axis(axis)?);
+    "GatherElements"  11 (x: Any, indices: Index) { axis: i64 = 0 }       => x.gather_elements(indices, x.axis(axis)?);
+    "GatherND"        11 (x: Any, indices: Index) {}                      => x.gather_nd(indices, 0);
+    "GatherND"        12 (x: Any, indices: Index) { batch_dims: i64 = 0 } => gather_nd(x, indices, batch_dims);
+    "Scatter"          9 (x: Any, indices: Index, updates: Any) { axis: i64 = 0 }
+        => scatter_elements(x, indices, updates, axis, "none");
+    "ScatterElements" 11 (x: Any, indices: Index, updates: Any) { axis: i64 = 0 }
+        => scatter_elements(x, indices, updates, axis, "none");
+    "ScatterElements" 16 (x: Any, indices: Index, updates: Any) { axis: i64 = 0, reduction: String = "none".into() }
+        => scatter_elements(x, indices, updates, axis, &reduction);
+    "ScatterND"       11 (x: Any, indices: Index, updates: Any) {}        => scatter_nd(x, indices, updates, "none");
+    "ScatterND"       16 (x: Any, indices: Index, updates: Any) { reduction: String = "none".into() }
+        => scatter_nd(x, indices, updates, &reduction);
+    "TensorScatter"   24 (past: Any, update: Any; write_indices: Index)
+        { axis: i64 = -2, mode: String = "linear".into() }
+        => tensor_scatter(past, update, write_indices, axis, &mode);
+    "OneHot"           9 (indices: Num, depth: Num, values: Any) { axis: i64 = -1 }
+        => one_hot(indices, depth, values, axis);
+    "Compress"         9 (x: Any, condition: Bool) { axis: Option<i64> }  => compress(x, condition, axis);
+    "NonZero"          9 (x: Any)             {}                          => non_zero(x);
+    "TopK"             1 (x: Num)             { axis: i64 = -1, k: i64 }  => top_k(x, g.ints(&[k])?, axis, true);
+    "TopK"            10 (x: Num, k: Index)   { axis: i64 = -1 }          => top_k(x, k, axis, true);
+    "TopK"            11 (x: Num, k: Index)   { axis: i64 = -1, largest: bool = true, sorted: bool = true }
+        => top_k(x, k, axis, largest);
+    "Unique"          11 (x: Any)             { axis: Option<i64>, sorted: bool = true } => unique(x, axis, sorted);
+    "ArgMax"           1 (x: Num)             { axis: i64 = 0, keepdims: bool = true }
+        => arg(x, ReduceFn::Max, axis, keepdims, false);
+    "ArgMax"          12 (x: Num)             { axis: i64 = 0, keepdims: bool = true, select_last_index: bool = false }
+        => arg(x, ReduceFn::Max, axis, keepdims, select_last_index);
+    "ArgMin"           1 (x: Num)             { axis: i64 = 0, keepdims: bool = true }
+        => arg(x, ReduceFn::Min, axis, keepdims, false);
+    "ArgMin"          12 (x: Num)             { axis: i64 = 0, keepdims: bool = true, select_last_index: bool = false }
+        => arg(x, ReduceFn::Min, axis, keepdims, select_last_index);
+    "ReverseSequence" 10 (x: Any, lens: Index) { batch_axis: i64 = 1, time_axis: i64 = 0 }
+        => reverse_sequence(x, lens, batch_axis, time_axis);
 }
 
 fn gather_nd<'g>(x: X<'g>, indices: X<'g>, batch: i64) -> Result<X<'g>> {
@@ -49,6 +62,10 @@ fn scatter_fn(reduction: &str) -> Result<ScatterFn> {
 
 fn scatter_elements<'g>(x: X<'g>, indices: X<'g>, updates: X<'g>, axis: i64, reduction: &str) -> Result<X<'g>> {
     x.scatter_elements(scatter_fn(reduction)?, indices, updates, x.axis(axis)?)
+}
+
+fn scatter_nd<'g>(x: X<'g>, indices: X<'g>, updates: X<'g>, reduction: &str) -> Result<X<'g>> {
+    x.scatter_nd(scatter_fn(reduction)?, indices, updates)
 }
 
 /// `past[prefix, write_indices[prefix[0]] + s] = update[prefix, s]`, where the prefix are the axes before `axis`.
@@ -113,16 +130,18 @@ fn compress<'g>(x: X<'g>, condition: X<'g>, axis: Option<i64>) -> Result<X<'g>> 
     x.gather(condition.compress()?, axis, 0)
 }
 
-/// The coordinates of the elements that are not 0, one row per axis. A scalar counts as a vector.
+/// The coordinates of the elements that are not 0, one row per axis.
 fn non_zero(x: X<'_>) -> Result<X<'_>> {
-    let g = x.graph();
-    let shape = if x.rank() == 0 { vec![Dim::ONE] } else { x.shape() };
+    let (g, shape) = (x.graph(), x.shape());
     // Exporters count with the indices of a tensor of ones.
     let all = x.as_fill().is_some_and(|fill| fill.dtype() != DType::Str && fill.to_f64s() != [0.0]);
     let found = match all {
         true => g.range(DType::I64, &x.len())?,
         false => g.map([x.flatten()?, zero(x)?], |[x, zero]| x.ne(zero))?.compress()?,
     };
+    if shape.is_empty() {
+        return g.full(DType::I64, 0.0, &[Dim::ZERO, found.len()]);
+    }
     let mut rows = Vec::new();
     for (i, n) in shape.iter().enumerate() {
         let (stride, n) = (g.size(&Dim::product(&shape[i + 1..]))?, g.size(n)?);

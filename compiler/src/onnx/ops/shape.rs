@@ -9,63 +9,88 @@ use numrsc_ir::{
 };
 
 onnx_ops! { pub(super) SHAPE in "", |g, cx|
-    "Constant"         1 ()                  { value: Tensor }                                      => g.constant(value);
-    "Constant"        11 ()                  { value: Option<Tensor>, sparse_value: Option<Tensor> } => one_constant(g, [value, sparse_value]);
-    "Constant"        12 ()                  { value: Option<Tensor>, sparse_value: Option<Tensor>, value_int: Option<i64>, value_ints: Option<Vec<i64>>, value_float: Option<f64>, value_floats: Option<Vec<f64>>, value_string: Option<String>, value_strings: Option<Vec<String>> }
-        => one_constant(g, [value, sparse_value, value_int.map(|i| ints(&[], &[i])), value_ints.map(|v| ints(&[v.len()], &v)), value_float.map(|x| floats(&[], &[x])), value_floats.map(|v| floats(&[v.len()], &v)),
-            value_string.map(|s| Tensor::from_strings(vec![], vec![s])).transpose()?, value_strings.map(|v| Tensor::from_strings(vec![v.len()], v)).transpose()?]);
-    "ConstantOfShape"  9 (shape: Index)      { value: Option<Tensor> }                              => constant_of_shape(g, shape, value);
-    "Identity"         1 (x: Value)          {}                                                     => same(x);
-    "Shape"            1 (x: Any)            {}                                                     => x.shape_of();
-    "Shape"           15 (x: Any)            { start: i64 = 0, end: i64 = i64::MAX }                => shape_between(x, start, end);
-    "Size"             1 (x: Any)            {}                                                     => g.size(&x.len());
-    "Reshape"          1 (x: Any)            { shape: Vec<i64>, consumed_inputs: Option<Vec<i64>> } => reshape(x, g.ints(&shape)?, false);
-    "Reshape"          5 (x: Any, shape: Index) {}                                                  => reshape(x, shape, false);
-    "Reshape"         14 (x: Any, shape: Index) { allowzero: bool = false }                         => reshape(x, shape, allowzero);
-    "Flatten"          1 (x: Any)            { axis: i64 = 1 }                                      => flatten(x, axis);
-    "Transpose"        1 (x: Any)            { perm: Option<Vec<i64>> }                             => transpose(x, perm);
-    "Squeeze"          1 (x: Any)            { axes: Option<Vec<i64>> }                             => squeeze(x, axes.map(|a| g.ints(&a)).transpose()?);
-    "Squeeze"         13 (x: Any; axes: Index) {}                                                   => squeeze(x, axes);
-    "Unsqueeze"        1 (x: Any)            { axes: Vec<i64> }                                     => unsqueeze(x, g.ints(&axes)?);
-    "Unsqueeze"       13 (x: Any, axes: Index) {}                                                   => unsqueeze(x, axes);
-    "Expand"           8 (x: Any, shape: Index) {}                                                  => expand(x, shape);
-    "Tile"             1 (x: Any, tiles: Num, axis: Num) {}                                         => tile(x, tiles, Some(axis));
-    "Tile"             6 (x: Any, repeats: Index) {}                                                => tile(x, repeats, None);
-    "Concat"           1 (..xs: Any)         { axis: i64 = 1 }                                      => concat(g, &xs, axis);
-    "Concat"           4 (..xs: Any)         { axis: i64 }                                          => concat(g, &xs, axis);
-    "Split"            1 (x: Any; sizes: Num) { axis: i64 = 0, split: Option<Vec<i64>> }            => split_parts(cx, x, sizes, split, axis);
-    "Split"           13 (x: Any; sizes: Index) { axis: i64 = 0 }                                   => split_parts(cx, x, sizes, None, axis);
-    "Split"           18 (x: Any; sizes: Index) { axis: i64 = 0, num_outputs: Option<i64> }         => split_into(cx, x, sizes, num_outputs, axis);
-    "Slice"            1 (x: Any)            { starts: Vec<i64>, ends: Vec<i64>, axes: Option<Vec<i64>> } => slice::slice(x, g.ints(&starts)?, g.ints(&ends)?, axes.map(|a| g.ints(&a)).transpose()?, None);
-    "Slice"           10 (x: Any, starts: Index, ends: Index; axes: Index, steps: Index) {}         => slice::slice(x, starts, ends, axes, steps);
-    "Pad"              1 (x: Float)          { paddings: Vec<i64>, mode: String = "constant".into(), value: f64 = 0.0 } => slice::pad(x, g.ints(&paddings)?, Some(g.scalar(x.dtype(), value)?), None, &mode);
-    "Pad"              2 (x: Float)          { pads: Vec<i64>, mode: String = "constant".into(), value: f64 = 0.0 } => slice::pad(x, g.ints(&pads)?, Some(g.scalar(x.dtype(), value)?), None, &mode);
-    "Pad"             11 (x: Any, pads: Index; value: Any, axes: Index) { mode: String = "constant".into() } => slice::pad(x, pads, value, axes, &mode);
-    "CenterCropPad"   18 (x: Any, shape: Index) { axes: Option<Vec<i64>> }                          => slice::center_crop_pad(x, shape, axes);
-    "Range"           11 (start: Num, limit: Num, delta: Num) {}                                    => range(start, limit, delta);
-    "Range"           27 (start: Num, limit: Num, delta: Num) { stash_type: DType = DType::F32 }    => range_stashed(start, limit, delta, stash_type);
-    "EyeLike"          9 (x: Any)            { dtype: Option<DType>, k: i64 = 0 }                   => eye_like(x, dtype.unwrap_or(x.dtype()), k);
-    "Trilu"           14 (x: Any; k: Index)  { upper: bool = true }                                 => trilu(x, k, upper);
-    "DepthToSpace"     1 (x: Any)            { blocksize: i64 }                                     => depth_to_space(x, blocksize, "DCR");
-    "DepthToSpace"    11 (x: Any)            { blocksize: i64, mode: String = "DCR".into() }        => depth_to_space(x, blocksize, &mode);
-    "SpaceToDepth"     1 (x: Any)            { blocksize: i64 }                                     => space_to_depth(x, blocksize, "DCR");
-    "SpaceToDepth"    28 (x: Any)            { blocksize: i64, mode: String = "DCR".into() }        => space_to_depth(x, blocksize, &mode);
+    "Constant"         1 () { value: Tensor } => g.constant(value);
+    "Constant"        11 () { value: Option<Tensor>, sparse_value: Option<Tensor> }
+        => constant(g, [value, sparse_value]);
+    "Constant"        12 () {
+        value: Option<Tensor>, sparse_value: Option<Tensor>, value_int: Option<i64>, value_ints: Option<Vec<i64>>,
+        value_float: Option<f64>, value_floats: Option<Vec<f64>>,
+        value_string: Option<String>, value_strings: Option<Vec<String>>,
+    } => constant(g, [
+        value,
+        sparse_value,
+        value_int.map(|i| Tensor::from_i64(&[], &[i])),
+        value_ints.map(|v| Tensor::from_i64(&[v.len()], &v)),
+        value_float.map(|x| Tensor::scalar(DType::F32, x)),
+        value_floats.map(|v| Tensor::from_elems(DType::F32, vec![v.len()], &Elems::Float(v))),
+        value_string.map(|s| Tensor::from_strings(vec![], vec![s])).transpose()?,
+        value_strings.map(|v| Tensor::from_strings(vec![v.len()], v)).transpose()?,
+    ]);
+    "ConstantOfShape"  9 (shape: Index) { value: Option<Tensor> }            => constant_of_shape(g, shape, value);
+    "Identity"         1 (x: Value)     {}                                   => same(x);
+
+    "Shape"            1 (x: Any)       {}                                   => x.shape_of();
+    "Shape"           15 (x: Any)       { start: i64 = 0, end: i64 = i64::MAX } => shape_between(x, start, end);
+    "Size"             1 (x: Any)       {}                                   => g.size(&x.len());
+    "Reshape"          1 (x: Any)       { shape: Vec<i64>, consumed_inputs: Option<Vec<i64>> }
+        => reshape(x, g.ints(&shape)?, false);
+    "Reshape"          5 (x: Any, shape: Index) {}                           => reshape(x, shape, false);
+    "Reshape"         14 (x: Any, shape: Index) { allowzero: bool = false }  => reshape(x, shape, allowzero);
+    "Flatten"          1 (x: Any)       { axis: i64 = 1 }                    => flatten(x, axis);
+    "Transpose"        1 (x: Any)       { perm: Option<Vec<i64>> }           => transpose(x, perm);
+    "Squeeze"          1 (x: Any)       { axes: Option<Vec<i64>> }           => squeeze(x, list(g, axes)?);
+    "Squeeze"         13 (x: Any; axes: Index)  {}                           => squeeze(x, axes);
+    "Unsqueeze"        1 (x: Any)       { axes: Vec<i64> }                   => unsqueeze(x, g.ints(&axes)?);
+    "Unsqueeze"       13 (x: Any, axes: Index)  {}                           => unsqueeze(x, axes);
+    "Expand"           8 (x: Any, shape: Index) {}                           => expand(x, shape);
+    "Tile"             1 (x: Any, tiles: Num, axis: Num) {}                  => tile(x, tiles, Some(axis));
+    "Tile"             6 (x: Any, repeats: Index) {}                         => tile(x, repeats, None);
+
+    "Concat"           1 (..xs: Any)    { axis: i64 = 1 }                    => concat(g, &xs, axis);
+    "Concat"           4 (..xs: Any)    { axis: i64 }                        => concat(g, &xs, axis);
+    "Split"            1 (x: Any; sizes: Num) { axis: i64 = 0, split: Option<Vec<i64>> }
+        => split_parts(cx, x, sizes, split, axis);
+    "Split"           13 (x: Any; sizes: Index) { axis: i64 = 0 }            => split_parts(cx, x, sizes, None, axis);
+    "Split"           18 (x: Any; sizes: Index) { axis: i64 = 0, num_outputs: Option<i64> }
+        => split_into(cx, x, sizes, num_outputs, axis);
+    "Slice"            1 (x: Any)       { starts: Vec<i64>, ends: Vec<i64>, axes: Option<Vec<i64>> }
+        => slice::slice(x, g.ints(&starts)?, g.ints(&ends)?, list(g, axes)?, None);
+    "Slice"           10 (x: Any, starts: Index, ends: Index; axes: Index, steps: Index) {}
+        => slice::slice(x, starts, ends, axes, steps);
+    "Pad"              1 (x: Float)     { paddings: Vec<i64>, mode: String = "constant".into(), value: f64 = 0.0 }
+        => slice::pad(x, g.ints(&paddings)?, Some(g.scalar(x.dtype(), value)?), None, &mode);
+    "Pad"              2 (x: Float)     { pads: Vec<i64>, mode: String = "constant".into(), value: f64 = 0.0 }
+        => slice::pad(x, g.ints(&pads)?, Some(g.scalar(x.dtype(), value)?), None, &mode);
+    "Pad"             11 (x: Any, pads: Index; value: Any) { mode: String = "constant".into() }
+        => slice::pad(x, pads, value, None, &mode);
+    "Pad"             18 (x: Any, pads: Index; value: Any, axes: Index) { mode: String = "constant".into() }
+        => slice::pad(x, pads, value, axes, &mode);
+    "CenterCropPad"   18 (x: Any, shape: Index) { axes: Option<Vec<i64>> }   => slice::center_crop_pad(x, shape, axes);
+
+    "Range"           11 (start: Num, limit: Num, delta: Num) {}             => range(start, limit, delta);
+    "Range"           27 (start: Num, limit: Num, delta: Num) { stash_type: DType = DType::F32 }
+        => range_stashed(start, limit, delta, stash_type);
+    "EyeLike"          9 (x: Any)       { dtype: Option<DType>, k: i64 = 0 } => eye_like(x, dtype, k);
+    "Trilu"           14 (x: Any; k: Index) { upper: bool = true }           => trilu(x, k, upper);
+    "DepthToSpace"     1 (x: Any)       { blocksize: i64 }                   => depth_to_space(x, blocksize, "DCR");
+    "DepthToSpace"    11 (x: Any)       { blocksize: i64, mode: String = "DCR".into() }
+        => depth_to_space(x, blocksize, &mode);
+    "SpaceToDepth"     1 (x: Any)       { blocksize: i64 }                   => space_to_depth(x, blocksize, "DCR");
+    "SpaceToDepth"    28 (x: Any)       { blocksize: i64, mode: String = "DCR".into() }
+        => space_to_depth(x, blocksize, &mode);
 }
 
 fn same(x: X<'_>) -> Result<X<'_>> {
     Ok(x)
 }
 
-fn ints(shape: &[usize], v: &[i64]) -> Tensor {
-    Tensor::from_i64(shape, v)
-}
-
-fn floats(shape: &[usize], v: &[f64]) -> Tensor {
-    Tensor::from_elems(DType::F32, shape.to_vec(), &Elems::Float(v.to_vec()))
+/// An optional list of integers as a value.
+fn list(g: &Graph, v: Option<Vec<i64>>) -> Result<Option<X<'_>>> {
+    v.map(|v| g.ints(&v)).transpose()
 }
 
 /// The one value that a `Constant` has among its attributes.
-fn one_constant<const N: usize>(g: &Graph, values: [Option<Tensor>; N]) -> Result<X<'_>> {
+fn constant<const N: usize>(g: &Graph, values: [Option<Tensor>; N]) -> Result<X<'_>> {
     let mut given: Vec<Tensor> = values.into_iter().flatten().collect();
     match (given.pop(), given.is_empty()) {
         (Some(value), true) => g.constant(value),
@@ -356,7 +381,11 @@ fn range<'g>(start: X<'g>, limit: X<'g>, delta: X<'g>) -> Result<X<'g>> {
             count.reshape(&[Dim::ONE])?.to_sizes()?.remove(0)
         }
     };
-    g.map([g.range(dtype, &count)?, start, delta], |[i, start, delta]| start + i * delta)
+    let places = g.range(dtype, &count)?;
+    match (start.as_number(), delta.as_number()) {
+        (Some(0.0), Some(1.0)) => Ok(places),
+        _ => g.map([places, start, delta], |[i, start, delta]| start + i * delta),
+    }
 }
 
 /// Ranges of 16-bit floats are computed in another type, so that large counts stay exact.
@@ -368,8 +397,8 @@ fn range_stashed<'g>(start: X<'g>, limit: X<'g>, delta: X<'g>, stash: DType) -> 
     range(start.cast(stash)?, limit.cast(stash)?, delta.cast(stash)?)?.cast(dtype)
 }
 
-fn eye_like(x: X<'_>, dtype: DType, k: i64) -> Result<X<'_>> {
-    let (g, shape) = (x.graph(), x.shape());
+fn eye_like(x: X<'_>, dtype: Option<DType>, k: i64) -> Result<X<'_>> {
+    let (g, shape, dtype) = (x.graph(), x.shape(), dtype.unwrap_or(x.dtype()));
     if shape.len() != 2 {
         refuse!("the input must have rank 2, got {}", x.ty());
     }

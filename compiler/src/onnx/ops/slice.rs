@@ -102,6 +102,8 @@ fn symbolic_bounds(start: &Dim, end: &Dim, step: i64, n: &Dim) -> Option<(Dim, D
     let from_start = |bound: &Dim| match bound {
         _ if Dim::ZERO.at_most(bound) == Some(true) => Some(bound.clone()),
         _ if bound.at_most(&Dim::Const(-1)) == Some(true) => Some(n + bound),
+        // The whole axis, counted from its end; an empty one begins at 0 as well.
+        _ if -bound == *n => Some(Dim::ZERO),
         _ => None,
     };
     let far = |bound: &Dim| bound.as_const().filter(|b| b.abs_diff(0) >= FAR as u64).map(i64::signum);
@@ -117,6 +119,9 @@ fn symbolic_bounds(start: &Dim, end: &Dim, step: i64, n: &Dim) -> Option<(Dim, D
             Some(_) => Dim::ZERO,
             None => from_start(end)?.lesser(n),
         };
+        if first == Dim::ZERO && end == *n {
+            return Some((first, n.ceil_div(&Dim::Const(step))));
+        }
         // end - max(first, 0); first may lie behind the end.
         let span = (&end - &first).lesser(&end).greater(&Dim::ZERO);
         return Some((first.greater(&Dim::ZERO), span.ceil_div(&Dim::Const(step))));

@@ -24,14 +24,13 @@ pub(super) fn unique(x: X<'_>, axis: Option<i64>, sorted: bool) -> Result<Output
         }
         None => (x.flatten()?, 0, x.flatten()?.argsort(0, false)?),
     };
-    let n = x.shape()[axis].clone();
     let starts = group_starts(x.gather(order, axis, 0)?, axis)?;
     let heads = starts.compress()?;
     // The sort is stable, so that the head of a group is its first occurrence.
     let mut first = order.gather(heads, 0, 0)?;
     let group = starts.cast(DType::I64)?.scan(ReduceFn::Sum, 0, false, false)?.map(|i| i - 1.0)?;
-    let mut inverse = g.full(DType::I64, 0.0, &[n.clone()])?.scatter(ScatterFn::Set, order, group)?;
-    let ones = g.full(DType::I64, 1.0, &[n])?;
+    let (zeros, ones) = (g.full(DType::I64, 0.0, &order.shape())?, g.full(DType::I64, 1.0, &order.shape())?);
+    let mut inverse = zeros.scatter(ScatterFn::Set, order, group)?;
     let mut counts = g.full(DType::I64, 0.0, &first.shape())?.scatter(ScatterFn::Add, group, ones)?;
     if !sorted {
         let by_occurrence = first.argsort(0, false)?;

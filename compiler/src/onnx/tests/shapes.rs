@@ -272,7 +272,7 @@ fn slices_are_right_for_all_bounds() {
                 let one = |i: i64| Tensor::from_i64(&[1], &[i]);
                 let (s, e) = (one(start), one(end));
                 let case = format!("0..{n} [{start}:{end}:{step}]");
-                assert_eq!(run(&symbolic, &[x.clone()]), Ok(want.clone()), "symbolic {case}");
+                assert_eq!(run(&symbolic, std::slice::from_ref(&x)), Ok(want.clone()), "symbolic {case}");
                 assert_eq!(
                     run(&run_time_bounds, &[x.clone(), s.clone(), e.clone()]),
                     Ok(want.clone()),
