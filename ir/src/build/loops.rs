@@ -67,9 +67,9 @@ impl Graph {
             }
             let out_cond = out.cond.reshape(&[])?;
             let mut settled = true;
-            for (i, param) in params.iter().enumerate() {
-                let others = out.states.iter().chain(&out.rows).chain([&out_cond]).map(|x| x.v).collect::<Vec<_>>();
-                settled &= settling.settle(&inner, i, *param, &mut out.states[i], &others)?;
+            let given: Vec<Value> = out.states.iter().chain(&out.rows).chain([&out_cond]).map(|x| x.v).collect();
+            for (i, (param, next)) in params.iter().zip(&mut out.states).enumerate() {
+                settled &= settling.settle(&inner, i, *param, next, &given)?;
             }
             self.fresh.set(inner.fresh.get());
             if !settled {
