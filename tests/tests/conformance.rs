@@ -1,12 +1,20 @@
 //! The whole ONNX backend suite on the reference evaluator, judged against one list of expected failures.
-use numrsc::conformance::{self, Options, Reference};
+use numrsc::{
+    conformance::{self, Options, Reference},
+    onnx::{self, import},
+};
 use numrsc_tests::corpus;
+use std::path::PathBuf;
+
+fn suite() -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    conformance::find_folders(&corpus::fetch("suite").join("onnx-suite"), &mut folders);
+    assert_eq!(folders.len(), 2036, "the suite is complete");
+    folders
+}
 
 fn run(options: Options) {
-    let suite = corpus::fetch("suite").join("onnx-suite");
-    let mut folders = Vec::new();
-    conformance::find_folders(&suite, &mut folders);
-    assert_eq!(folders.len(), 2036, "the suite is complete");
+    let folders = suite();
     let list = std::fs::read_to_string(corpus::root().join("tests/conformance/expected-failures.txt")).unwrap();
     let expected = conformance::parse_expected_failures(&list).unwrap();
     let known: Vec<&str> = folders.iter().map(|f| conformance::name(f)).collect();
@@ -27,4 +35,19 @@ fn suite_as_given() {
 #[test]
 fn suite_with_declared_output_shapes_cleared() {
     run(Options { ignore_declared_shapes: true });
+}
+
+#[test]
+fn imported_functions_are_valid_and_their_text_reads_back() {
+    let results = conformance::run_all(&suite(), None, |dir| {
+        let model = onnx::load(&dir.join("model.onnx")).map_err(|e| e.to_string())?;
+        // What is not supported is for the other tests to judge.
+        let Ok(func) = import::import(&model, &import::Options::default()) else { return Ok(()) };
+        let fail = |e: String| format!("{}: {e}", dir.display());
+        numrsc_ir::verify(&func).map_err(|e| fail(e.to_string()))?;
+        let again = numrsc_ir::parse(&func.to_string()).map_err(|e| fail(e.to_string()))?;
+        if again == func { Ok(()) } else { Err(fail("the text reads back as another function".into())) }
+    });
+    let failures: Vec<String> = results.into_iter().filter_map(Result::err).collect();
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }

@@ -52,3 +52,8 @@ fn ops() {
     }
     check("ops.md", &page);
 }
+
+#[test]
+fn operators() {
+    check("operators.md", &numrsc::onnx::ops::page::page());
+}

@@ -53,7 +53,10 @@ fn inputs(row: &OnnxOp) -> String {
 fn attributes(row: &OnnxOp) -> String {
     let one = |a: &crate::onnx::import::table::AttrInfo| {
         // Types and defaults are Rust; a bar would end the table's cell.
-        let code = |s: &str| s.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+        let code = |s: &str| {
+            let s = s.split_whitespace().collect::<Vec<_>>().join(" ");
+            s.replace('|', "\\|").replace(".into()", "").replace("vec![", "[")
+        };
         let name = a.name.trim_start_matches("r#");
         if a.default.is_empty() {
             format!("{name}: {}", code(a.ty))
