@@ -4,13 +4,18 @@
 //! the readers without instrumentation. A target is one row of [`TARGETS`].
 use crate::{
     alloc::peak_of,
+    corpus,
     generate::{Config, func},
     rng::Rng,
 };
 use bytes::Bytes;
-use numrsc::onnx::{
-    load_bytes,
-    proto::{GraphProto, ModelProto},
+use numrsc::{
+    conformance::find_folders,
+    onnx::{
+        import::{Options, import},
+        load_bytes,
+        proto::{GraphProto, ModelProto},
+    },
 };
 use numrsc_ir::{op::OPS, parse, scalar::ScalarFn, verify, view};
 use prost::Message;
@@ -44,6 +49,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "text", seeds: text_seeds, dictionary: text_words, run: read_text,  lengths: false, base: 1 << 20, factor: 2000 },
     Target { name: "onnx", seeds: onnx_seeds, dictionary: onnx_words, run: read_model, lengths: true,  base: 1 << 20, factor: 1000 },
+    Target { name: "import", seeds: suite_seeds, dictionary: onnx_words, run: import_model, lengths: true, base: 64 << 20, factor: 1000 },
     Target { name: "json", seeds: json_seeds, dictionary: json_words, run: read_model, lengths: false, base: 1 << 20, factor: 1000 },
 ];
 
@@ -430,6 +436,23 @@ fn onnx_words() -> Vec<Vec<u8>> {
         &[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01],
     ];
     words.iter().map(|w| w.to_vec()).collect()
+}
+
+/// Every operator in every version: the models of the ONNX suite that are not large.
+fn suite_seeds() -> Vec<Vec<u8>> {
+    let mut folders = Vec::new();
+    find_folders(&corpus::fetch("suite").join("onnx-suite"), &mut folders);
+    let models = folders.iter().filter_map(|f| std::fs::read(f.join("model.onnx")).ok());
+    models.filter(|m| m.len() < 1 << 12).collect()
+}
+
+/// Load a model, import it, and verify what comes out.
+fn import_model(input: &[u8]) -> String {
+    let imported = load_bytes(Bytes::copy_from_slice(input), None).and_then(|m| import(&m, &Options::default()));
+    match imported {
+        Ok(func) => verify(&func).map_or_else(|e| panic!("invalid: {e}"), |()| "imported".to_string()),
+        Err(e) => e.to_string(),
+    }
 }
 
 /// Load a model and read all its tensors.
