@@ -1,6 +1,7 @@
 //! Ahead-of-time compiler for ONNX models: library and command.
 pub mod conformance;
 pub mod error;
+pub mod npy;
 pub mod onnx;
 
 pub use error::{Error, NodePlace, Place, Problem, Result};

@@ -1,7 +1,6 @@
 //! The command line: what the user may ask for, and how answers and errors are shown.
 mod check;
 mod inspect;
-mod npy;
 mod run;
 mod table;
 mod test;

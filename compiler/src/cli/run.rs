@@ -1,6 +1,6 @@
 //! `numrsc run`: run a model on inputs from files.
-use super::{Backend, Failure, ImportArgs, Outcome, npy, table};
-use numrsc::{conformance, onnx};
+use super::{Backend, Failure, ImportArgs, Outcome, table};
+use numrsc::{conformance, npy, onnx};
 use numrsc_ir::{DType, Data, Elems, Func, Tensor, Type};
 use std::{
     collections::BTreeMap,

@@ -88,8 +88,15 @@ enum Attribute {
 
 /// The model in the terms of ONNX, and what is suspicious about it.
 pub(super) fn decode(text: &[u8]) -> Result<(ModelProto, Vec<Problem>), String> {
-    let JsonModel { metadata, graph } = serde_json::from_slice(text).map_err(|e| format!("NumRs JSON: {e}"))?;
+    let JsonModel { metadata, mut graph } = serde_json::from_slice(text).map_err(|e| format!("NumRs JSON: {e}"))?;
     let mut warnings = vec![];
+    for node in graph.nodes.iter_mut().filter(|n| n.op_type == "Dropout" && metadata.opset_version >= 12) {
+        if node.attributes.remove("ratio").is_some() {
+            let message =
+                format!("Dropout `{}` gives its ratio as opsets before 12 do; it is not needed", short(&node.name));
+            warnings.push(Problem::new(Place::graph("main"), message));
+        }
+    }
     for input in graph.inputs.iter().filter(|input| !input.data.is_empty()) {
         let message = format!("input `{}` holds data, which is ignored", short(&input.name));
         warnings.push(Problem::new(Place::graph("main"), message));

@@ -24,12 +24,13 @@ fn code(d: DType) -> &'static str {
 }
 
 /// Read a tensor that should have the given element type.
-pub(crate) fn read(path: &Path, want: DType) -> Result<Tensor, String> {
+pub fn read(path: &Path, want: DType) -> Result<Tensor, String> {
     let data = Bytes::from(fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?);
     parse(&data, want).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-fn parse(data: &Bytes, want: DType) -> Result<Tensor, String> {
+/// Decode a tensor that should have the given element type.
+pub fn parse(data: &Bytes, want: DType) -> Result<Tensor, String> {
     if want == DType::Str {
         return Err("text cannot be given as .npy, use .pb".into());
     }
@@ -69,7 +70,7 @@ fn quoted(text: &str) -> Option<&str> {
 }
 
 /// Write a tensor. The file appears complete or not at all.
-pub(crate) fn write(path: &Path, t: &Tensor) -> Result<(), String> {
+pub fn write(path: &Path, t: &Tensor) -> Result<(), String> {
     if t.dtype() == DType::Str {
         return Err(format!("{}: text cannot be stored as .npy", path.display()));
     }
