@@ -13,28 +13,28 @@ fn suite() -> Vec<PathBuf> {
     folders
 }
 
-fn run(options: Options) {
-    let folders = suite();
-    let list = std::fs::read_to_string(corpus::root().join("tests/conformance/expected-failures.txt")).unwrap();
+/// Run tests and compare with a list of expected failures.
+fn run(folders: &[PathBuf], list: &str, options: Options) {
+    let list = std::fs::read_to_string(corpus::root().join("tests/conformance").join(list)).unwrap();
     let expected = conformance::parse_expected_failures(&list).unwrap();
     let known: Vec<&str> = folders.iter().map(|f| conformance::name(f)).collect();
     for name in expected.keys() {
         assert!(known.contains(&name.as_str()), "`{name}` is listed but not in the suite");
     }
-    let results = conformance::run_all(&folders, None, |dir| conformance::run_folder(dir, &Reference, options));
-    let score = conformance::score(&folders, results, &expected);
+    let results = conformance::run_all(folders, None, |dir| conformance::run_folder(dir, &Reference, options));
+    let score = conformance::score(folders, results, &expected);
     println!("{} passed, {} failed, {} skipped", score.passed, score.failures.len(), score.skipped);
     assert!(score.failures.is_empty(), "{}", score.failures.join("\n"));
 }
 
 #[test]
 fn suite_as_given() {
-    run(Options::default());
+    run(&suite(), "expected-failures.txt", Options::default());
 }
 
 #[test]
 fn suite_with_declared_output_shapes_cleared() {
-    run(Options { ignore_declared_shapes: true });
+    run(&suite(), "expected-failures.txt", Options { ignore_declared_shapes: true });
 }
 
 #[test]
@@ -50,4 +50,15 @@ fn imported_functions_are_valid_and_their_text_reads_back() {
     });
     let failures: Vec<String> = results.into_iter().filter_map(Result::err).collect();
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn older_suites_with_older_meanings() {
+    let corpus = corpus::fetch("older");
+    for (version, count) in [("1.7.0", 748), ("1.9.0", 809), ("1.12.0", 932), ("1.15.0", 1252)] {
+        let mut folders = Vec::new();
+        conformance::find_folders(&corpus.join(format!("onnx-{version}")), &mut folders);
+        assert_eq!(folders.len(), count, "the suite of {version} is complete");
+        run(&folders, &format!("expected-failures-{version}.txt"), Options::default());
+    }
 }
