@@ -1,11 +1,8 @@
 //! Attention: scaled dot products with masks and caches, modified by nested graphs, and as a linear recurrence; rotary
 //! position embeddings.
-use crate::onnx::{
-    AttributeValue,
-    import::{
-        Ctx, Fail,
-        table::{FromAttr, onnx_ops},
-    },
+use crate::onnx::import::{
+    Ctx, Fail,
+    table::{Subgraph, onnx_ops},
 };
 use numrsc_ir::{
     DType, Dim, Result,
@@ -48,18 +45,8 @@ onnx_ops! { pub(super) ATTENTION in "", |g, cx|
 
 onnx_ops! { pub(super) FLEX in "ai.onnx.preview", |g, cx|
     "FlexAttention" 1 (Q: Float, K: Float, V: Float)
-        { prob_mod: Option<Nested>, scale: Option<f64>, score_mod: Option<Nested>, softmax_precision: Option<DType> }
+        { prob_mod: Option<Subgraph>, scale: Option<f64>, score_mod: Option<Subgraph>, softmax_precision: Option<DType> }
         => flex_attention(cx, [Q, K, V], scale, softmax_precision, [score_mod.is_some(), prob_mod.is_some()]);
-}
-
-/// An attribute that is a graph; the meaning takes it from its context.
-#[derive(Debug)]
-struct Nested;
-
-impl FromAttr for Nested {
-    fn read(value: AttributeValue<'_>, _: &Ctx<'_, '_>) -> Result<Nested, String> {
-        if matches!(value, AttributeValue::Graph(_)) { Ok(Nested) } else { Err("is not a graph".into()) }
-    }
 }
 
 /// A node of the operator `Attention`, with its names for everything.
