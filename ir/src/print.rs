@@ -1,4 +1,4 @@
-//! The textual form, written. [`crate::parse`] reads it back exactly.
+//! The textual form, written. [`crate::parse()`] reads it back exactly.
 use crate::{Func, Lit, Op, Tensor, Value, types::join};
 use std::fmt::{self, Write};
 

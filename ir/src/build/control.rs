@@ -26,7 +26,10 @@ impl Built {
 
     /// Bring result `i` of two branches to the same rank if it is one element; otherwise says whether the first branch
     /// gives the lower rank.
-    fn agree(a: &mut Built, b: &mut Built, i: usize) -> Result<Option<bool>> {
+    fn agree(a: &mut Built, b: &mut Built, i: usize, open: &mut BTreeSet<usize>) -> Result<Option<bool>> {
+        if a.x(i).has_open_rank() || b.x(i).has_open_rank() {
+            open.insert(i);
+        }
         let (Type::Tensor(x), Type::Tensor(y)) = (a.x(i).ty(), b.x(i).ty()) else { return Ok(None) };
         if x.rank() == y.rank() || x.dtype != y.dtype {
             return Ok(None);
@@ -34,6 +37,7 @@ impl Built {
         if !one_element_of_other_rank(&x, &y) {
             return Ok(Some(x.rank() < y.rank()));
         }
+        open.insert(i);
         let (lower, shape) = if x.rank() < y.rank() { (a, y.shape) } else { (b, x.shape) };
         lower.results[i].0 = lower.x(i).reshape(&shape)?.v;
         Ok(None)
@@ -68,9 +72,9 @@ impl Graph {
         if count != b.results.len() {
             refuse!("the branches give {count} and {} results", b.results.len());
         }
-        let mut lower = BTreeSet::new();
+        let (mut lower, mut open) = (BTreeSet::new(), BTreeSet::new());
         for i in 0..count {
-            lower.extend(Built::agree(&mut a, &mut b, i)?);
+            lower.extend(Built::agree(&mut a, &mut b, i, &mut open)?);
         }
         match lower.into_iter().collect::<Vec<bool>>()[..] {
             [] => {}
@@ -99,6 +103,9 @@ impl Graph {
             let x = X { optional: then.optional[i], ..tuple.get(i)? };
             if then.empty[i] && or.empty[i] {
                 self.empty.borrow_mut().insert(x.v);
+            }
+            if open.contains(&i) {
+                self.open_rank.borrow_mut().insert(x.v);
             }
             results.push(x);
         }

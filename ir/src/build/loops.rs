@@ -36,6 +36,8 @@ struct States<'g> {
     empty: Vec<bool>,
     /// States whose start is of another type and never read: the first round decides their type.
     unread: BTreeSet<usize>,
+    /// Single elements whose rank a round changes.
+    open: BTreeSet<usize>,
     /// Symbols that exist outside of the loop.
     outer: BTreeSet<Sym>,
     /// Symbols of this loop's own, for sizes that change from round to round.
@@ -103,6 +105,9 @@ impl Graph {
                 if settling.empty[i] {
                     self.empty.borrow_mut().insert(x.v);
                 }
+                if settling.open.contains(&i) {
+                    self.open_rank.borrow_mut().insert(x.v);
+                }
             }
             return Ok((last, stacked));
         }
@@ -117,6 +122,7 @@ impl<'g> States<'g> {
             types: init.iter().map(|s| s.ty()).collect(),
             empty: init.iter().map(|s| s.is_empty_seq()).collect(),
             unread: BTreeSet::new(),
+            open: BTreeSet::new(),
             outer: g.visible_syms(),
             own: BTreeSet::new(),
         }
@@ -141,6 +147,9 @@ impl<'g> States<'g> {
         if self.init[i].optional != next.optional {
             refuse!("state {i} of a loop is an optional only before or only after a round");
         }
+        if next.has_open_rank() {
+            self.open.insert(i);
+        }
         let still_empty = next.is_empty_seq();
         let (before, after) = (self.types[i].clone(), next.ty());
         let general = match (&before, &after) {
@@ -150,10 +159,14 @@ impl<'g> States<'g> {
                 let (joined, lasting) = (a.join(b)?, lasting(b, &self.outer));
                 Type::Seq(Box::new(if self.empty[i] { lasting } else { joined.join(&lasting)? }))
             }
-            (Type::Tensor(a), Type::Tensor(b)) if one_element_of_other_rank(a, b) && a.rank() < b.rank() => after,
             (Type::Tensor(a), Type::Tensor(b)) if one_element_of_other_rank(a, b) => {
-                *next = next.reshape(&a.shape)?;
-                before.clone()
+                self.open.insert(i);
+                if a.rank() < b.rank() {
+                    after
+                } else {
+                    *next = next.reshape(&a.shape)?;
+                    before.clone()
+                }
             }
             (Type::Tensor(a), Type::Tensor(b)) if a.dtype == b.dtype && a.rank() == b.rank() => {
                 let mut shape = a.shape.clone();

@@ -36,6 +36,9 @@ pub struct Graph {
     fresh: Cell<u32>,
     /// Sequences of a loop body under construction that stand for an empty one, so their elements have any type.
     empty: RefCell<BTreeSet<Value>>,
+    /// Single elements to which the model gives different ranks at run time. Nothing that broadcasts can tell, but a
+    /// caller of the function could.
+    open_rank: RefCell<BTreeSet<Value>>,
 }
 
 /// A value of a graph under construction.
@@ -290,6 +293,11 @@ impl<'g> X<'g> {
 
     pub fn ty(self) -> Type {
         self.g.node(self.v).ty.clone()
+    }
+
+    /// Is this one element whose rank differs from run to run in the model, while its type here has one rank?
+    pub fn has_open_rank(self) -> bool {
+        self.g.open_rank.borrow().contains(&self.v)
     }
 
     pub fn tensor(self) -> Result<TensorType> {

@@ -161,6 +161,12 @@ impl<'m> Importer<'m> {
     /// what only run time can know.
     fn check_outputs(&self, graph: &GraphProto, results: &[X<'_>]) {
         for (output, x) in graph.output.iter().zip(results) {
+            if x.has_open_rank() {
+                let message = format!("the rank of output `{}` depends on values; it is one element", output.name);
+                self.report(
+                    Problem::new(Place::graph("main"), message).hint("reshape it to a fixed shape in the model"),
+                );
+            }
             let Some(TypeValue::Tensor(t)) = output.r#type.as_ref().and_then(|t| t.value.as_ref()) else { continue };
             let declared = DType::from_onnx(t.elem_type);
             if let (Some(d), Type::Tensor(got)) = (declared, x.ty())
