@@ -1,0 +1,79 @@
+//! The command as a user calls it: what it prints, what it writes, and how it ends.
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+fn numrsc(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_numrsc")).args(args).output().unwrap()
+}
+
+fn sample(name: &str) -> String {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/numrs").join(name);
+    path.to_str().unwrap().to_string()
+}
+
+fn stdout(o: &Output) -> String {
+    String::from_utf8(o.stdout.clone()).unwrap()
+}
+
+fn stderr(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+#[test]
+fn check_says_yes_or_lists_the_problems() {
+    let good = numrsc(&["check", &sample("mlp_trained/model.onnx.json")]);
+    assert_eq!(good.status.code(), Some(0));
+    assert!(stdout(&good).contains(": ok, "), "{}", stdout(&good));
+
+    let bad = numrsc(&["check", &sample("quirks/transpose_3d_bad_perm.onnx.json")]);
+    assert_eq!(bad.status.code(), Some(1));
+    let text = stderr(&bad);
+    assert!(
+        text.contains("node #0") && text.contains("(Transpose, opset 18)") && text.contains("perm [1, 0]"),
+        "{text}"
+    );
+
+    let json = numrsc(&["check", "--json", &sample("quirks/transpose_3d_bad_perm.onnx.json")]);
+    let report: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(report[0]["ok"], false);
+    assert_eq!(report[0]["problems"][0]["index"], 0);
+}
+
+#[test]
+fn inspect_has_a_form_for_people_and_two_for_programs() {
+    let model = sample("mlp_trained/model.onnx.json");
+    let people = stdout(&numrsc(&["inspect", &model]));
+    assert!(people.contains("inputs") && people.contains("tensor_5") && people.contains("operators"), "{people}");
+    let json: serde_json::Value = serde_json::from_slice(&numrsc(&["inspect", "--json", &model]).stdout).unwrap();
+    assert_eq!(json["inputs"][0]["name"], "tensor_5");
+    assert!(stdout(&numrsc(&["inspect", "--dot", &model])).starts_with("digraph"));
+    assert_eq!(numrsc(&["inspect", "--dot", "--json", &model]).status.code(), Some(2), "one form at a time");
+}
+
+#[test]
+fn run_writes_one_file_per_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, out) = (sample("mlp_trained/model.onnx.json"), dir.path().to_str().unwrap());
+    let ran = numrsc(&["run", &model, "--random", "1", "--output-dir", out]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    assert!(stdout(&ran).contains("tensor_0"));
+    let files: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(files, ["tensor_0.npy"], "and nothing half-written");
+
+    let missing = numrsc(&["run", &model]);
+    assert_eq!(missing.status.code(), Some(3));
+    assert!(stderr(&missing).contains("tensor_5: f32["), "{}", stderr(&missing));
+    let unknown = numrsc(&["run", &model, "--input", "nonsense=x.npy"]);
+    assert!(stderr(&unknown).contains("no input `nonsense`; its inputs are `tensor_5`"), "{}", stderr(&unknown));
+}
+
+#[test]
+fn other_ends() {
+    assert_eq!(numrsc(&["check"]).status.code(), Some(2));
+    assert_eq!(numrsc(&["inspect", "does-not-exist.onnx"]).status.code(), Some(3));
+    let none = numrsc(&["test", &sample("")]);
+    assert!(stderr(&none).contains("no folder with a model.onnx"), "{}", stderr(&none));
+    assert!(stdout(&numrsc(&["completions", "bash"])).contains("_numrsc"));
+}
