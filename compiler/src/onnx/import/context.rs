@@ -1,6 +1,6 @@
 //! What a table row sees of the node it gives a meaning to.
 use super::{
-    AttributeValue, Fail, Frame, Importer, Scope,
+    AttributeValue, Bound, Fail, Frame, Importer, Scope,
     table::{FromAttr, Types},
 };
 use crate::onnx::{
@@ -117,12 +117,13 @@ impl<'a, 'g> Ctx<'a, 'g> {
         let mut found = (Vec::new(), Vec::new());
         for name in names {
             match self.scope.get(name) {
-                Some(Some(x)) => {
+                Some(Bound::Value(x)) => {
                     found.0.push(name);
                     found.1.push(*x);
                 }
-                // What failed was reported where it failed.
-                Some(None) => return Err(Fail::Reported),
+                // Nested graphs see it as absent, too.
+                Some(Bound::Absent) => {}
+                Some(Bound::Failed) => return Err(Fail::Reported),
                 None => return Err(Fail::Refused(format!("`{name}` is not defined"))),
             }
         }
@@ -142,8 +143,11 @@ impl<'a, 'g> Ctx<'a, 'g> {
         if graph.input.len() != inputs.len() {
             return Err(Fail::Refused(format!("`{what}` takes {} inputs, not {}", graph.input.len(), inputs.len())));
         }
-        let mut scope: Scope<'a, 'b> = names.iter().copied().zip(captured.iter().copied().map(Some)).collect();
-        scope.extend(graph.input.iter().map(|i| i.name.as_str()).zip(inputs.iter().copied().map(Some)));
+        let absent =
+            self.scope.iter().filter(|(_, b)| matches!(b, Bound::Absent)).map(|(name, _)| (*name, Bound::Absent));
+        let mut scope: Scope<'a, 'b> = absent.collect();
+        scope.extend(names.iter().copied().zip(captured.iter().copied().map(Bound::Value)));
+        scope.extend(graph.input.iter().map(|i| i.name.as_str()).zip(inputs.iter().copied().map(Bound::Value)));
         let path = format!("{}.{what}", self.path);
         self.importer.graph(g, graph, self.frame, &path, scope)
     }

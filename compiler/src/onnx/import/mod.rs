@@ -74,8 +74,30 @@ impl From<&str> for Fail {
     }
 }
 
-/// Values by name; `None` for those whose node failed.
-type Scope<'m, 'g> = HashMap<&'m str, Option<X<'g>>>;
+/// What a name stands for.
+#[derive(Clone, Copy, Debug)]
+enum Bound<'g> {
+    Value(X<'g>),
+    /// An optional input that the call of a function leaves out: to its nodes, as if the name were empty.
+    Absent,
+    /// The node that should have given it was reported.
+    Failed,
+}
+
+impl<'g> Bound<'g> {
+    fn of(x: Option<X<'g>>) -> Bound<'g> {
+        x.map_or(Bound::Failed, Bound::Value)
+    }
+
+    fn value(self) -> Option<X<'g>> {
+        match self {
+            Bound::Value(x) => Some(x),
+            Bound::Absent | Bound::Failed => None,
+        }
+    }
+}
+
+type Scope<'m, 'g> = HashMap<&'m str, Bound<'g>>;
 
 /// What names and versions mean inside a graph or a function of the model.
 #[derive(Debug)]
@@ -143,7 +165,7 @@ impl<'m> Importer<'m> {
                 .and_then(|ty| g.param(ty).map_err(|e| e.to_string()))
                 .map(|x| if is_optional(input.r#type.as_ref()) { x.as_optional() } else { x })
                 .map_err(|e| self.report(Problem::new(Place::graph("main"), format!("input `{}`: {e}", input.name))));
-            scope.insert(&input.name, param.ok());
+            scope.insert(&input.name, Bound::of(param.ok()));
             if self.options.distinct_dims {
                 self.taken.borrow_mut().extend(self.symbols.take().into_values());
             }
@@ -202,16 +224,18 @@ impl<'m> Importer<'m> {
     ) -> Result<Vec<X<'g>>, Fail> {
         for t in &graph.initializer {
             let x = self.model.tensor(t).and_then(|t| g.constant(t).map_err(|e| e.to_string()));
-            scope.insert(&t.name, x.map_err(|e| self.report(Problem::new(Place::graph(path), e))).ok());
+            let x = x.map_err(|e| self.report(Problem::new(Place::graph(path), e)));
+            scope.insert(&t.name, Bound::of(x.ok()));
         }
         for t in &graph.sparse_initializer {
             let x = self.model.sparse_tensor(t).and_then(|t| g.constant(t).map_err(|e| e.to_string()));
             let name = t.values.as_ref().map_or("", |v| v.name.as_str());
-            scope.insert(name, x.map_err(|e| self.report(Problem::new(Place::graph(path), e))).ok());
+            let x = x.map_err(|e| self.report(Problem::new(Place::graph(path), e)));
+            scope.insert(name, Bound::of(x.ok()));
         }
         self.nodes(g, &graph.node, frame, path, &mut scope);
         let outputs: Option<Vec<X<'g>>> =
-            graph.output.iter().map(|o| scope.get(o.name.as_str()).copied().flatten()).collect();
+            graph.output.iter().map(|o| scope.get(o.name.as_str()).and_then(|b| b.value())).collect();
         outputs.ok_or(Fail::Reported)
     }
 
@@ -236,7 +260,7 @@ impl<'m> Importer<'m> {
                 });
             let given = outputs.into_iter().chain(std::iter::repeat(None));
             for (name, x) in node.output.iter().zip(given).filter(|(name, _)| !name.is_empty()) {
-                scope.insert(name, x);
+                scope.insert(name, Bound::of(x));
             }
         }
     }
@@ -255,9 +279,9 @@ impl<'m> Importer<'m> {
         let mut args = Vec::with_capacity(node.input.len());
         for name in &node.input {
             args.push(match (name.as_str(), scope.get(name.as_str())) {
-                ("", _) => None,
-                (_, Some(Some(x))) => Some(*x),
-                (_, Some(None)) => return Err(Fail::Reported),
+                ("", _) | (_, Some(Bound::Absent)) => None,
+                (_, Some(Bound::Value(x))) => Some(*x),
+                (_, Some(Bound::Failed)) => return Err(Fail::Reported),
                 (_, None) => return Err(Fail::Refused(format!("`{name}` is not defined"))),
             });
         }
@@ -306,59 +330,15 @@ impl<'m> Importer<'m> {
             }
         }
         let frame = Frame { opsets: function_opsets(function), attrs };
-        // An input left out is an empty name to the nodes inside, which is what `None` in the scope cannot say.
-        let mut scope: Scope<'m, 'g> = Scope::new();
-        let mut left_out = BTreeSet::new();
-        for (i, name) in function.input.iter().enumerate() {
-            match args.get(i).copied().flatten() {
-                Some(x) => {
-                    scope.insert(name, Some(x));
-                }
-                None => {
-                    left_out.insert(name.as_str());
-                }
-            }
-        }
+        let given = |i: usize| args.get(i).copied().flatten().map_or(Bound::Absent, Bound::Value);
+        let mut scope: Scope<'m, 'g> =
+            function.input.iter().enumerate().map(|(i, name)| (name.as_str(), given(i))).collect();
         let before = self.problems.borrow().len();
-        let uses_left_out = function.node.iter().flat_map(|n| &n.input).any(|i| left_out.contains(i.as_str()));
-        if uses_left_out {
-            let nodes: Vec<NodeProto> = function.node.iter().map(|n| without(n, &left_out)).collect();
-            return self.call_without(g, function, &nodes, &frame, path, &scope);
-        }
         self.nodes(g, &function.node, &frame, path, &mut scope);
         if self.problems.borrow().len() > before {
             return Err(Fail::Reported);
         }
-        Ok(function.output.iter().map(|o| scope.get(o.as_str()).copied().flatten()).collect())
-    }
-
-    /// A function call in which the nodes had to be changed because optional inputs are absent.
-    fn call_without<'g>(
-        &self,
-        g: &'g Graph,
-        function: &FunctionProto,
-        nodes: &[NodeProto],
-        frame: &Frame<'m>,
-        path: &str,
-        given: &Scope<'_, 'g>,
-    ) -> Result<Outputs<'g>, Fail> {
-        let inner = Importer {
-            model: self.model,
-            options: self.options,
-            problems: RefCell::default(),
-            symbols: self.symbols.clone(),
-            taken: self.taken.clone(),
-        };
-        let mut scope: Scope<'_, 'g> = given.iter().map(|(k, v)| (*k, *v)).collect();
-        inner.nodes(g, nodes, frame, path, &mut scope);
-        let outputs = function.output.iter().map(|o| scope.get(o.as_str()).copied().flatten()).collect();
-        drop(scope);
-        let problems = inner.problems.into_inner();
-        if problems.is_empty() {
-            return Ok(outputs);
-        }
-        self.problems.borrow_mut().extend(problems);
-        Err(Fail::Reported)
+        Ok(function.output.iter().map(|o| scope.get(o.as_str()).and_then(|b| b.value())).collect())
     }
 
     /// What the user could do about a node that failed.
@@ -477,11 +457,4 @@ fn describe(node: &NodeProto, frame: &Frame<'_>) -> String {
     let prefix = if here.is_empty() { String::new() } else { format!("{here}::") };
     let opset = frame.opset(here).map_or(String::new(), |v| format!(", opset {v}"));
     format!("{prefix}{}{opset}", node.op_type)
-}
-
-/// The node with inputs that are absent in this call as empty names.
-fn without(node: &NodeProto, absent: &BTreeSet<&str>) -> NodeProto {
-    let mut node = node.clone();
-    node.input.iter_mut().filter(|i| absent.contains(i.as_str())).for_each(String::clear);
-    node
 }

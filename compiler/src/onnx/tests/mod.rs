@@ -1,5 +1,6 @@
 //! Tests of loading: models are built as messages, encoded, and read back.
 mod external;
+mod importing;
 mod load;
 mod shapes;
 mod structure;

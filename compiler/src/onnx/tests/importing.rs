@@ -1,0 +1,109 @@
+//! What the importer does with functions of the model, and with what it does not understand.
+use super::{graph, model, node, read, subgraph};
+use crate::{
+    error::Error,
+    onnx::{import, proto::*},
+};
+use numrsc_ir::{Func, Tensor, eval};
+
+fn import_model(m: &ModelProto) -> Result<Func, Vec<String>> {
+    let model = read(m).expect("a well-formed model");
+    import::import(&model, &import::Options::default()).map_err(|e| match e {
+        Error::Model { problems, .. } => problems.iter().map(ToString::to_string).collect(),
+        other => panic!("{other}"),
+    })
+}
+
+fn attribute(name: &str, reference: &str) -> AttributeProto {
+    let r#type = Some(AttributeType::Float as i32);
+    AttributeProto { name: name.into(), ref_attr_name: reference.into(), r#type, ..Default::default() }
+}
+
+/// `Bounded(x, low) = LeakyRelu<alpha = slope>(Clip(x, low))` in the domain `mine`.
+fn with_function(mut m: ModelProto) -> ModelProto {
+    let opset = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
+    let mut relu = node("LeakyRelu", &["c"], &["y"]);
+    relu.attribute.push(attribute("alpha", "slope"));
+    m.opset_import.push(opset("mine", 1));
+    m.functions.push(FunctionProto {
+        name: "Bounded".into(),
+        domain: "mine".into(),
+        input: vec!["x".into(), "low".into()],
+        output: vec!["y".into()],
+        attribute: vec!["slope".into()],
+        node: vec![node("Clip", &["x", "low"], &["c"]), relu],
+        opset_import: vec![opset("", 18)],
+        ..Default::default()
+    });
+    m
+}
+
+fn call(inputs: &[&str], slope: Option<f32>) -> NodeProto {
+    let mut call = node("Bounded", inputs, &["y"]);
+    call.domain = "mine".into();
+    call.attribute.extend(slope.map(|f| AttributeProto { f: Some(f), ..attribute("slope", "") }));
+    call
+}
+
+#[test]
+fn a_function_takes_attributes_of_the_call_and_inputs_that_may_be_absent() {
+    let run = |inputs: &[&str], slope: Option<f32>| {
+        let m = with_function(model(graph(&["x"], vec![call(inputs, slope)], &["y"])));
+        let func = import_model(&m).unwrap();
+        let x = Tensor::from_f32(&[2], &[-4.0, 4.0]);
+        eval(&func, &[x.into()]).unwrap()[0].as_tensor().unwrap().to_f64s()
+    };
+    assert_eq!(run(&["x"], Some(0.5)), [-2.0, 4.0]);
+    assert_eq!(run(&["x", ""], Some(0.25)), [-1.0, 4.0]);
+    let default = run(&["x"], None);
+    assert!((default[0] + 0.04).abs() < 1e-6, "LeakyRelu's own default: {default:?}");
+}
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    let mut strange = node("Relu", &["x"], &["a"]);
+    strange.attribute.push(AttributeProto { f: Some(1.0), ..attribute("colour", "") });
+    let nodes = vec![
+        strange,
+        node("NoSuchOperator", &["a"], &["b"]),
+        node("Mish", &["b"], &["c"]),
+        node("Gelu", &["x"], &["d"]),
+        node("Add", &["x"], &["e"]),
+        node("Add", &["x", "x", "x"], &["f"]),
+        node("relu", &["x"], &["y"]),
+    ];
+    let problems = import_model(&model(graph(&["x"], nodes, &["y"]))).unwrap_err();
+    let expected = [
+        "main, node #0 (Relu, opset 18): attribute `colour` is not supported",
+        "main, node #1 (NoSuchOperator, opset 18): the operator is not supported",
+        "main, node #3 (Gelu, opset 18): the operator exists from opset 20 on, the model imports 18",
+        "main, node #4 (Add, opset 18): input `b` is missing",
+        "main, node #5 (Add, opset 18): 3 inputs are given, 2 are supported",
+        "main, node #6 (relu, opset 18): the operator is not supported",
+    ];
+    assert_eq!(problems, expected);
+}
+
+#[test]
+fn problems_inside_branches_say_where() {
+    let branch = |op: &str| graph(&[], vec![node(op, &["x"], &["r"])], &["r"]);
+    let mut choose = node("If", &["c"], &["y"]);
+    choose.name = "choose".into();
+    choose.attribute = vec![subgraph("then_branch", branch("Nope")), subgraph("else_branch", branch("Neither"))];
+    let mut g = graph(&["x"], vec![node("ReduceMax", &["x"], &["m"]), node("IsNaN", &["m"], &["c"]), choose], &["y"]);
+    g.output[0].r#type = None;
+    let problems = import_model(&model(g)).unwrap_err();
+    let expected = [
+        "main/#2 choose.then_branch, node #0 (Nope, opset 18): the operator is not supported",
+        "main/#2 choose.else_branch, node #0 (Neither, opset 18): the operator is not supported",
+    ];
+    assert_eq!(problems, expected);
+}
+
+#[test]
+fn an_opset_newer_than_known_is_refused() {
+    let mut m = model(graph(&["x"], vec![node("Relu", &["x"], &["y"])], &["y"]));
+    m.opset_import[0].version = 99;
+    let problems = import_model(&m).unwrap_err();
+    assert_eq!(problems, ["opset 99 of ai.onnx is newer than 28, the newest supported"]);
+}
