@@ -112,7 +112,8 @@ fn every_numrs_sample_loads_by_content() {
             let m = load(&path).unwrap();
             assert_eq!(m.format(), Format::NumRsJson);
             assert_eq!(m.opsets().get(""), Some(&18));
-            assert!(m.warnings().is_empty(), "{:?}", m.warnings());
+            // NumRs writes the ratio of Dropout as old opsets did; nothing else is suspicious about the samples.
+            assert!(m.warnings().iter().all(|w| w.message.starts_with("Dropout")), "{:?}", m.warnings());
             for t in &m.graph().initializer {
                 m.tensor(t).unwrap();
             }
