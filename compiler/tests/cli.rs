@@ -72,7 +72,9 @@ fn run_writes_one_file_per_output() {
 #[test]
 fn other_ends() {
     assert_eq!(numrsc(&["check"]).status.code(), Some(2));
-    assert_eq!(numrsc(&["inspect", "does-not-exist.onnx"]).status.code(), Some(3));
+    for command in ["check", "inspect", "run"] {
+        assert_eq!(numrsc(&[command, "does-not-exist.onnx"]).status.code(), Some(3), "{command}");
+    }
     let none = numrsc(&["test", &sample("")]);
     assert!(stderr(&none).contains("no folder with a model.onnx"), "{}", stderr(&none));
     assert!(stdout(&numrsc(&["completions", "bash"])).contains("_numrsc"));

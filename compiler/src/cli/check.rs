@@ -17,7 +17,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
-    let mut good = true;
+    let mut outcome = Outcome::Success;
     let mut report = Vec::new();
     for path in &args.models {
         let file = path.display().to_string();
@@ -33,7 +33,11 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
                 }
             }
             Err(e) => {
-                good = false;
+                if matches!(e, Error::Io { .. }) {
+                    outcome = Outcome::Unreadable;
+                } else if matches!(outcome, Outcome::Success) {
+                    outcome = Outcome::Negative;
+                }
                 if args.json {
                     report.push(serde_json::json!({ "file": file, "ok": false, "problems": problems(&e) }));
                 } else {
@@ -45,7 +49,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     if args.json {
         println!("{:#}", serde_json::Value::from(report));
     }
-    Ok(if good { Outcome::Success } else { Outcome::Negative })
+    Ok(outcome)
 }
 
 fn problems(e: &Error) -> Vec<serde_json::Value> {

@@ -72,11 +72,16 @@ fn parse_dim(text: &str) -> Result<(String, i64), String> {
     }
 }
 
+/// The exit code where a file cannot be read or written, or running a model failed.
+const UNREADABLE: u8 = 3;
+
 /// How a command ended.
 enum Outcome {
     Success,
     /// The answer is "no": exit code 1, everything has been printed.
     Negative,
+    /// There is no answer for a file that cannot be read; everything has been printed.
+    Unreadable,
 }
 
 /// Why a command could not answer.
@@ -113,13 +118,14 @@ pub(crate) fn main() -> ExitCode {
     match result {
         Ok(Outcome::Success) => ExitCode::SUCCESS,
         Ok(Outcome::Negative) => ExitCode::from(1),
+        Ok(Outcome::Unreadable) => ExitCode::from(UNREADABLE),
         Err(Failure::Model(e)) => {
             show(&e);
-            ExitCode::from(if matches!(e, Error::Io { .. }) { 3 } else { 1 })
+            ExitCode::from(if matches!(e, Error::Io { .. }) { UNREADABLE } else { 1 })
         }
         Err(Failure::Other(e)) => {
             show(&e);
-            ExitCode::from(3)
+            ExitCode::from(UNREADABLE)
         }
     }
 }
