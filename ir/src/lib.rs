@@ -8,6 +8,7 @@ pub mod eval;
 pub mod expr;
 pub mod func;
 mod infer;
+pub mod kernel;
 pub mod known;
 pub mod op;
 pub mod parse;

@@ -1,3 +1,6 @@
-//! Pass manager and passes of numrsc: from the imported tensor IR to scheduled kernels.
+//! Passes of numrsc: from the imported tensor IR to kernels, an entry function and a memory plan.
 //!
-//! Passes are pure functions from one IR to the next and know targets only as data. Nothing is here yet.
+//! Passes are pure functions from one IR to the next and know targets only as data.
+mod machine;
+
+pub use machine::Machine;
