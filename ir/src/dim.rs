@@ -37,8 +37,8 @@ pub struct Sum {
 /// `coef * factors[0] * factors[1] …`; the constant term has no factors.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Term {
-    factors: Vec<Atom>,
-    coef: i64,
+    pub factors: Vec<Atom>,
+    pub coef: i64,
 }
 
 /// What a product is made of.
@@ -305,7 +305,8 @@ impl Dim {
         dims.into_iter().fold(Dim::ONE, |p, d| &p * d)
     }
 
-    fn terms(&self) -> Vec<Term> {
+    /// The terms whose sum this is.
+    pub fn terms(&self) -> Vec<Term> {
         match self {
             Dim::Const(0) => vec![],
             Dim::Const(c) => vec![Term { coef: *c, factors: vec![] }],
@@ -323,7 +324,7 @@ impl Dim {
         }
     }
 
-    fn from_atom(a: Atom) -> Dim {
+    pub fn from_atom(a: Atom) -> Dim {
         Dim::limited(vec![Term { coef: 1, factors: vec![a] }])
     }
 
@@ -358,8 +359,8 @@ impl Dim {
         }
     }
 
-    /// Normalise terms whose coefficients are known to add up without overflow.
-    fn from_terms(terms: Vec<Term>) -> Dim {
+    /// The sum of terms whose coefficients are known to add up without overflow.
+    pub fn from_terms(terms: Vec<Term>) -> Dim {
         Dim::collect(terms).expect("coefficients do not grow")
     }
 
@@ -386,7 +387,8 @@ fn leading(terms: &[Term]) -> Option<&Term> {
 }
 
 impl Term {
-    fn exact_div(&self, d: &Term) -> Option<Term> {
+    /// The quotient by another term if it leaves no remainder.
+    pub fn exact_div(&self, d: &Term) -> Option<Term> {
         if d.coef == 0 || self.coef.checked_rem(d.coef)? != 0 {
             return None;
         }

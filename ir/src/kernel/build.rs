@@ -13,8 +13,10 @@ pub struct Builder {
     kind: Kind,
     params: Vec<V>,
     types: Vec<Ty>,
-    /// The depth of the block that defines each value.
+    /// The depth of the block that defines each value, and which block of that depth it is.
     levels: Vec<usize>,
+    blocks: Vec<u32>,
+    next_block: u32,
     consts: HashMap<V, u64>,
     /// The blocks under construction, outermost first.
     scopes: Vec<Scope>,
@@ -22,10 +24,36 @@ pub struct Builder {
 
 #[derive(Debug, Default)]
 struct Scope {
+    number: u32,
     stmts: Vec<Stmt>,
     known: HashMap<(Inst, Ty), V>,
     /// The block runs under a condition that may protect its loads.
     guarded: bool,
+}
+
+/// The blocks inside of an outer one that something is built in.
+#[derive(Debug)]
+pub struct Inner {
+    level: usize,
+    scopes: Vec<Scope>,
+}
+
+/// A `for` whose body is under construction.
+#[derive(Debug)]
+pub struct OpenFor {
+    pub var: V,
+    /// The carried values inside.
+    pub inside: Vec<V>,
+    init: Vec<V>,
+}
+
+/// A `while` whose body is under construction.
+#[derive(Debug)]
+pub struct OpenWhile {
+    /// The carried values inside.
+    pub inside: Vec<V>,
+    init: Vec<V>,
+    cond: Block,
 }
 
 impl Builder {
@@ -36,6 +64,8 @@ impl Builder {
             params: vec![],
             types: vec![],
             levels: vec![],
+            blocks: vec![],
+            next_block: 1,
             consts: HashMap::new(),
             scopes: vec![Scope::default()],
         };
@@ -51,7 +81,7 @@ impl Builder {
     /// One more parameter.
     pub fn add_param(&mut self, ty: Ty) -> V {
         let v = self.fresh(ty);
-        self.levels[v.0 as usize] = 0;
+        self.set_level(v, 0);
         self.params.push(v);
         v
     }
@@ -89,11 +119,22 @@ impl Builder {
         Function { name: name.into(), kind: self.kind, params: self.params, types: self.types, body }
     }
 
+    /// Is the block that defines the value still open?
+    pub fn is_visible(&self, v: V) -> bool {
+        self.scopes.get(self.level(v)).is_some_and(|s| s.number == self.blocks[v.0 as usize])
+    }
+
     fn fresh(&mut self, ty: Ty) -> V {
         let v = V(self.types.len() as u32);
         self.types.push(ty);
         self.levels.push(self.scopes.len() - 1);
+        self.blocks.push(self.scopes[self.scopes.len() - 1].number);
         v
+    }
+
+    fn set_level(&mut self, v: V, level: usize) {
+        self.levels[v.0 as usize] = level;
+        self.blocks[v.0 as usize] = self.scopes[level].number;
     }
 
     fn top(&mut self) -> &mut Scope {
@@ -102,11 +143,48 @@ impl Builder {
 
     /// Build at an outer depth, before what is under construction further in.
     pub fn at_level<R>(&mut self, level: usize, f: impl FnOnce(&mut Builder) -> R) -> R {
-        let inner = self.scopes.split_off(level + 1);
+        let inner = self.step_out(level);
         let r = f(self);
-        assert!(self.scopes.len() == level + 1, "blocks are closed where they were opened");
-        self.scopes.extend(inner);
+        self.step_in(inner);
         r
+    }
+
+    /// Go to an outer depth; [`Builder::step_in`] returns.
+    pub fn step_out(&mut self, level: usize) -> Inner {
+        Inner { level, scopes: self.scopes.split_off(level + 1) }
+    }
+
+    pub fn step_in(&mut self, inner: Inner) {
+        assert!(self.scopes.len() == inner.level + 1, "blocks are closed where they were opened");
+        self.scopes.extend(inner.scopes);
+    }
+
+    /// Where the next statement of the function's own block will be.
+    pub fn place_here(&self) -> usize {
+        self.scopes[0].stmts.len()
+    }
+
+    /// Build in the function's own block, at an earlier place. Values from after it must not be used.
+    pub fn build_at<R>(&mut self, place: usize, f: impl FnOnce(&mut Builder) -> R) -> R {
+        assert!(self.scopes.len() == 1, "every block is closed");
+        let later = self.scopes[0].stmts.split_off(place);
+        let known = std::mem::take(&mut self.scopes[0].known);
+        let r = f(self);
+        self.scopes[0].stmts.extend(later);
+        self.scopes[0].known = known;
+        r
+    }
+
+    /// A value of the function's own block that [`Builder::define`] will define.
+    pub fn declare(&mut self, ty: Ty) -> V {
+        let v = self.fresh(ty);
+        self.set_level(v, 0);
+        v
+    }
+
+    /// Define a declared value as that many bytes behind a pointer.
+    pub fn define(&mut self, out: V, ptr: V, bytes: V) {
+        self.top().stmts.push(Stmt::Let { out, inst: Inst::Offset(ptr, bytes) });
     }
 
     /// The outermost depth where code that reads memory under the current conditions may go.
@@ -127,7 +205,7 @@ impl Builder {
             return v;
         }
         let out = self.fresh(ty);
-        self.levels[out.0 as usize] = level;
+        self.set_level(out, level);
         if let Inst::Const(bits) = key.0 {
             self.consts.insert(out, bits);
         }
@@ -380,7 +458,7 @@ impl Builder {
     /// A few elements of memory that belong to this call.
     pub fn buffer(&mut self, elem: Elem, count: u32) -> V {
         let out = self.fresh(Ty::PTR);
-        self.levels[out.0 as usize] = 0;
+        self.set_level(out, 0);
         self.scopes[0].stmts.push(Stmt::Let { out, inst: Inst::Buffer { elem, count, shared: false } });
         out
     }
@@ -426,13 +504,24 @@ impl Builder {
         init: &[V],
         body: impl FnOnce(&mut Builder, V, &[V]) -> Vec<V>,
     ) -> Vec<V> {
+        let open = self.open_for(init);
+        let next = body(self, open.var, &open.inside);
+        self.close_for(open, low, high, step, next)
+    }
+
+    /// Begin a `for`; what is built until [`Builder::close_for`] is its body.
+    pub fn open_for(&mut self, init: &[V]) -> OpenFor {
         self.open(false);
         let var = self.fresh(Ty::I64);
-        let inside: Vec<V> = init.iter().map(|&v| self.fresh(self.ty(v))).collect();
-        let next = body(self, var, &inside);
+        let inside = init.iter().map(|&v| self.fresh(self.ty(v))).collect();
+        OpenFor { var, inside, init: init.to_vec() }
+    }
+
+    pub fn close_for(&mut self, open: OpenFor, low: V, high: V, step: i64, next: Vec<V>) -> Vec<V> {
+        let OpenFor { var, inside, init } = open;
         let body = self.close(next);
         let outs: Vec<V> = init.iter().map(|&v| self.fresh(self.ty(v))).collect();
-        let carried = inside.into_iter().zip(init.iter().copied()).collect();
+        let carried = inside.into_iter().zip(init).collect();
         self.top().stmts.push(Stmt::For {
             axis: Axis::Serial,
             var,
@@ -459,16 +548,29 @@ impl Builder {
         cond: impl FnOnce(&mut Builder, &[V]) -> V,
         body: impl FnOnce(&mut Builder, &[V]) -> Vec<V>,
     ) -> Vec<V> {
+        let open = self.open_while(init, cond);
+        let next = body(self, &open.inside);
+        self.close_while(open, next)
+    }
+
+    /// Begin a `while`; what is built until [`Builder::close_while`] is its body.
+    pub fn open_while(&mut self, init: &[V], cond: impl FnOnce(&mut Builder, &[V]) -> V) -> OpenWhile {
         self.open(true);
         let inside: Vec<V> = init.iter().map(|&v| self.fresh(self.ty(v))).collect();
         let go = cond(self, &inside);
         let cond = self.close(vec![go]);
         // What the condition computed is not visible in the body: it is another block.
         self.open(true);
-        let next = body(self, &inside);
+        let number = self.top().number;
+        inside.iter().for_each(|v| self.blocks[v.0 as usize] = number);
+        OpenWhile { inside, init: init.to_vec(), cond }
+    }
+
+    pub fn close_while(&mut self, open: OpenWhile, next: Vec<V>) -> Vec<V> {
+        let OpenWhile { inside, init, cond } = open;
         let body = self.close(next);
         let outs: Vec<V> = init.iter().map(|&v| self.fresh(self.ty(v))).collect();
-        let carried = inside.into_iter().zip(init.iter().copied()).collect();
+        let carried = inside.into_iter().zip(init).collect();
         self.top().stmts.push(Stmt::While { carried, cond, body, outs: outs.clone() });
         outs
     }
@@ -482,18 +584,34 @@ impl Builder {
     ) -> Vec<V> {
         self.open(true);
         let results = then(self);
-        let types: Vec<Ty> = results.iter().map(|&v| self.ty(v)).collect();
-        let then = self.close(results);
+        let then = self.close_branch(results);
         self.open(true);
         let results = or(self);
-        let or = self.close(results);
+        let or = self.close_branch(results);
+        self.close_if(cond, then, or)
+    }
+
+    /// Begin a block that a condition guards; [`Builder::close_branch`] ends it.
+    pub fn open_branch(&mut self) {
+        self.open(true);
+    }
+
+    pub fn close_branch(&mut self, results: Vec<V>) -> Block {
+        self.close(results)
+    }
+
+    /// `if` of two finished branches.
+    pub fn close_if(&mut self, cond: V, then: Block, or: Block) -> Vec<V> {
+        let types: Vec<Ty> = then.results.iter().map(|&v| self.ty(v)).collect();
         let outs: Vec<V> = types.into_iter().map(|t| self.fresh(t)).collect();
         self.top().stmts.push(Stmt::If { cond, then, or, outs: outs.clone() });
         outs
     }
 
     fn open(&mut self, guarded: bool) {
-        self.scopes.push(Scope { guarded, ..Scope::default() });
+        let number = self.next_block;
+        self.next_block += 1;
+        self.scopes.push(Scope { number, guarded, ..Scope::default() });
     }
 
     fn close(&mut self, results: Vec<V>) -> Block {
