@@ -2,5 +2,6 @@
 //!
 //! Passes are pure functions from one IR to the next and know targets only as data.
 mod machine;
+pub mod scalar;
 
 pub use machine::Machine;
