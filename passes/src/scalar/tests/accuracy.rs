@@ -1,0 +1,277 @@
+//! How far results are from the true ones, in units of the last place of the true result, over all exponents.
+use super::machine::{Lanes, Machine, function};
+use crate::scalar::call;
+use numrsc_ir::{
+    DType, ScalarFn,
+    kernel::{Elem, Function, Ty},
+};
+use std::rc::Rc;
+
+pub(crate) const LANES: usize = 256;
+
+/// The largest error that was measured, rounded up: (function, of `f32`, of `f64`).
+const LIMITS: &[(ScalarFn, f64, f64)] = &[
+    (ScalarFn::Exp, 2.0, 2.0),
+    (ScalarFn::Expm1, 0.6, 4.0),
+    (ScalarFn::Log, 2.0, 2.0),
+    (ScalarFn::Log1p, 0.6, 4.0),
+    (ScalarFn::Sin, 2.0, 2.0),
+    (ScalarFn::Cos, 2.0, 2.0),
+    (ScalarFn::Tan, 0.6, 4.0),
+    (ScalarFn::Asin, 0.6, 4.0),
+    (ScalarFn::Acos, 0.6, 4.0),
+    (ScalarFn::Atan, 0.6, 4.0),
+    (ScalarFn::Sinh, 0.6, 4.0),
+    (ScalarFn::Cosh, 0.6, 4.0),
+    (ScalarFn::Tanh, 2.0, 4.0),
+    (ScalarFn::Asinh, 0.6, 4.0),
+    (ScalarFn::Acosh, 0.6, 4.0),
+    (ScalarFn::Atanh, 0.6, 4.0),
+    (ScalarFn::Erf, 2.0, 4.0),
+    (ScalarFn::Pow, 0.6, 2.0),
+    (ScalarFn::Atan2, 0.6, 4.0),
+];
+
+/// One function over vectors of a type.
+pub(crate) fn compiled(f: ScalarFn, dtype: DType, lanes: usize) -> Function {
+    let elem = if dtype == DType::F64 { Elem::F64 } else { Elem::F32 };
+    let params = vec![Ty::vector(elem, lanes as u32); f.arity()];
+    function(&params, |b, args| call(b, f, &vec![dtype; f.arity()], dtype, args))
+}
+
+/// A fixed sequence of random bits (xorshift).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// From `low` to `high`.
+    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * (self.bits() >> 11) as f64 / 2f64.powi(53)
+    }
+}
+
+const SPECIAL: &[f64] = &[
+    0.0,
+    1.0,
+    0.5,
+    2.0,
+    3.0,
+    10.0,
+    1e-3,
+    std::f64::consts::PI,
+    std::f64::consts::FRAC_PI_2,
+    std::f64::consts::FRAC_PI_4,
+    std::f64::consts::LN_2,
+    f32::MIN_POSITIVE as f64,
+    f32::MAX as f64,
+    1.401298464324817e-45,
+    f64::MIN_POSITIVE,
+    f64::MAX,
+    5e-324,
+    f64::INFINITY,
+    f64::NAN,
+    // Close to a multiple of π/2: 6381956970095103 * 2^797, and f32 ones.
+    5.319372648326541e255,
+    16367173.0 * 4722366482869645213696.0,
+];
+
+/// Every exponent with `each` random mantissas and both signs, what lies around 0, and the special values.
+pub(crate) fn points(dtype: DType, each: usize) -> Vec<f64> {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut out = vec![];
+    let (exponents, mantissa) = if dtype == DType::F64 { (2047u64, 52) } else { (255, 23) };
+    let value =
+        |bits: u64| if dtype == DType::F64 { f64::from_bits(bits) } else { f64::from(f32::from_bits(bits as u32)) };
+    for exponent in 0..exponents {
+        for i in 0..each {
+            // The ends of a binade, too.
+            let m = match i {
+                0 => 0,
+                1 => (1 << mantissa) - 1,
+                _ => random.bits() & ((1 << mantissa) - 1),
+            };
+            let x = value((exponent << mantissa) | m);
+            out.extend([x, -x]);
+        }
+    }
+    for range in [1.0, 4.0, 30.0, 120.0, 750.0, 5000.0] {
+        out.extend((0..each * 40).map(|_| dtype.round(random.between(-range, range))));
+    }
+    // Around 1, where log vanishes and asin ends.
+    out.extend((0..each * 40).map(|_| dtype.round(1.0 + random.between(-1.0, 1.0) * random.between(0.0, 1.0).powi(8))));
+    for &x in SPECIAL {
+        out.extend([dtype.round(x), dtype.round(-x)]);
+    }
+    out
+}
+
+/// Bits of a number of the type.
+pub(crate) fn to_bits(dtype: DType, x: f64) -> u64 {
+    if dtype == DType::F64 { x.to_bits() } else { u64::from((x as f32).to_bits()) }
+}
+
+pub(crate) fn from_bits(dtype: DType, bits: u64) -> f64 {
+    if dtype == DType::F64 { f64::from_bits(bits) } else { f64::from(f32::from_bits(bits as u32)) }
+}
+
+/// The distance in units of the last place of `want`; infinite where exactly one is NaN, or the sign of 0 differs.
+pub(crate) fn ulps(dtype: DType, got: f64, want: f64) -> f64 {
+    let rounded = dtype.round(want);
+    if got == rounded || (got.is_nan() && want.is_nan()) {
+        let same_sign = got.is_nan() || got.is_sign_negative() == want.is_sign_negative();
+        // An error below half a unit is told from one of exactly 0 by the reference's own digits.
+        let inside = if got.is_finite() { (got - want).abs() / unit(dtype, want) } else { 0.0 };
+        return if same_sign { inside } else { f64::INFINITY };
+    }
+    if got.is_nan() || want.is_nan() {
+        return f64::INFINITY;
+    }
+    // At the end of the range, infinity counts as the next number.
+    let clip =
+        |x: f64| if x.is_infinite() { (dtype.max_finite() + unit(dtype, dtype.max_finite())).copysign(x) } else { x };
+    let (got, want) = if dtype == DType::F64 { (got, want) } else { (clip(got), clip(want)) };
+    (got - want).abs() / unit(dtype, want)
+}
+
+fn unit(dtype: DType, x: f64) -> f64 {
+    let (mantissa, least) = if dtype == DType::F64 { (52, -1022) } else { (23, -126) };
+    let exponent = ((x.abs().to_bits() >> 52) as i32 - 1023).clamp(least, 1023);
+    2f64.powi(exponent - mantissa).max(if dtype == DType::F64 { 5e-324 } else { 1.401298464324817e-45 })
+}
+
+/// Results of a function over numbers, several at a time; the last ones are repeated to fill the lanes.
+pub(crate) fn results(machine: &Machine, f: &Function, dtype: DType, args: &[Vec<f64>]) -> Vec<f64> {
+    let lanes = f.ty(f.params[0]).lanes as usize;
+    let mut out = Vec::with_capacity(args[0].len());
+    for at in (0..args[0].len()).step_by(lanes) {
+        let chunk: Vec<Lanes> = args
+            .iter()
+            .map(|a| Rc::new((at..at + lanes).map(|i| to_bits(dtype, a[i.min(a.len() - 1)])).collect()))
+            .collect();
+        let r = machine.run(f, &chunk);
+        out.extend(r.iter().take(args[0].len() - at).map(|&b| from_bits(dtype, b)));
+    }
+    out
+}
+
+/// What the function is, in `f64`.
+fn reference(f: ScalarFn, x: f64, y: f64) -> f64 {
+    match f {
+        // The library's formula cancels near 1.
+        ScalarFn::Acosh if x >= 1.0 && x < 2.0 => {
+            let t = x - 1.0;
+            (t + (2.0 * t + t * t).sqrt()).ln_1p()
+        }
+        _ => f.float()(x, y),
+    }
+}
+
+fn operands(f: ScalarFn, dtype: DType, each: usize) -> Vec<Vec<f64>> {
+    let xs = points(dtype, each);
+    if f.arity() == 1 {
+        return vec![xs];
+    }
+    // Every special pair, then pairs whose power or angle is neither 0 nor infinite, then any pairs.
+    let special: Vec<f64> = SPECIAL.iter().flat_map(|&x| [dtype.round(x), dtype.round(-x)]).collect();
+    let mut pairs: Vec<(f64, f64)> = special.iter().flat_map(|&x| special.iter().map(move |&y| (x, y))).collect();
+    let mut random = Random(77);
+    for &x in &xs {
+        let y = match f {
+            ScalarFn::Pow => random.between(-750.0, 750.0) / x.abs().ln().abs().max(1e-12),
+            _ => x * random.between(-3.0, 3.0),
+        };
+        pairs.push((x, dtype.round(y)));
+        pairs.push((x.abs(), dtype.round(y.round())));
+        pairs.push((dtype.round(random.between(-9.0, 9.0).round()), dtype.round(random.between(-99.0, 99.0).round())));
+        pairs.push((x, xs[random.bits() as usize % xs.len()]));
+    }
+    let (a, b) = pairs.into_iter().unzip();
+    vec![a, b]
+}
+
+/// The largest error and where.
+fn worst(f: ScalarFn, dtype: DType, fused: bool, lanes: usize, args: &[Vec<f64>]) -> (f64, f64, f64, f64) {
+    let code = compiled(f, dtype, lanes);
+    let got = results(&Machine::new(fused), &code, dtype, args);
+    let mut worst = (-1.0, 0.0, 0.0, 0.0);
+    for (i, &got) in got.iter().enumerate() {
+        let (x, y) = (args[0][i], args.get(1).map_or(0.0, |a| a[i]));
+        let error = ulps(dtype, got, reference(f, x, y));
+        if error > worst.0 {
+            worst = (error, x, y, got);
+        }
+    }
+    worst
+}
+
+fn check(dtype: DType, each: usize) {
+    let mut failures = vec![];
+    for &(f, limit32, limit64) in LIMITS {
+        let limit = if dtype == DType::F64 { limit64 } else { limit32 };
+        let args = operands(f, dtype, each);
+        assert!(args[0].len() >= 100_000, "{} points", args[0].len());
+        for fused in [false, true] {
+            let (error, x, y, got) = worst(f, dtype, fused, LANES, &args);
+            println!("{:6} {dtype} fused {fused:5} {error:.3} ulp at {x:?} {y:?}", f.name());
+            if !(error <= limit) {
+                let want = reference(f, x, y);
+                failures.push(format!(
+                    "{} {dtype} fused {fused}: {error:.3} ulp at {x:?} {y:?}: {got:?}, not {want:?}",
+                    f.name()
+                ));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn f32_functions_are_accurate() {
+    check(DType::F32, 200);
+}
+
+#[test]
+fn f64_functions_are_accurate() {
+    check(DType::F64, 24);
+}
+
+#[test]
+fn every_transcendental_function_has_a_limit() {
+    let exact = [
+        ScalarFn::Neg,
+        ScalarFn::Abs,
+        ScalarFn::Sign,
+        ScalarFn::Floor,
+        ScalarFn::Ceil,
+        ScalarFn::Trunc,
+        ScalarFn::Round,
+        ScalarFn::Sqrt,
+        ScalarFn::IsNan,
+        ScalarFn::IsInf,
+        ScalarFn::Add,
+        ScalarFn::Sub,
+        ScalarFn::Mul,
+        ScalarFn::Div,
+        ScalarFn::Mod,
+        ScalarFn::Rem,
+        ScalarFn::Min,
+        ScalarFn::Max,
+        ScalarFn::Eq,
+        ScalarFn::Lt,
+        ScalarFn::Le,
+    ];
+    for &f in ScalarFn::ALL {
+        let takes_floats = !matches!(
+            f.sig(),
+            numrsc_ir::scalar::Sig::Bits | numrsc_ir::scalar::Sig::Select | numrsc_ir::scalar::Sig::Convert
+        );
+        let listed = LIMITS.iter().any(|l| l.0 == f);
+        assert_eq!(takes_floats && !exact.contains(&f), listed, "{}", f.name());
+    }
+}
