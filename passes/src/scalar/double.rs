@@ -111,6 +111,8 @@ fn power_of_two(k: X<'_>) -> X<'_> {
 
 /// e^(high + low) where low is small beside high.
 pub(super) fn exp_pair<'c>(high: X<'c>, low: X<'c>) -> X<'c> {
+    // Where high leaves the range it alone decides.
+    let low = high.abs().lt(800.0).pick(low, 0.0);
     let (less_one, k) = exp_parts(high.at_most(712.0).at_least(-746.0));
     let power = less_one + 1.0;
     scale(power.mul_add(low, less_one) + 1.0, k)
@@ -192,7 +194,7 @@ pub(super) fn tanh(x: X<'_>) -> X<'_> {
 pub(super) fn asinh(x: X<'_>) -> X<'_> {
     let a = x.abs();
     let square = a * a;
-    // log(a + √(a² + 1)); from 2^28 on that is log(2 a).
+    // log(a + √(a² + 1)); from 2^60 on that is log(2 a), and 1 + a is a.
     let moderate = a + square / ((square + 1.0).sqrt() + 1.0);
     inverse_hyperbolic(a, moderate).with_sign_of(x)
 }
@@ -204,7 +206,7 @@ pub(super) fn acosh(x: X<'_>) -> X<'_> {
 
 /// log1p(moderate), or log(2 a) where a is large.
 fn inverse_hyperbolic<'c>(a: X<'c>, moderate: X<'c>) -> X<'c> {
-    let large = a.gt(2f64.powi(28));
+    let large = a.gt(2f64.powi(60));
     let log = log1p(large.pick(a, moderate));
     large.pick(log + LN_2, log)
 }
