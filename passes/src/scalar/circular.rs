@@ -163,8 +163,8 @@ fn reduce(a: X<'_>) -> Reduced<'_> {
     Reduced { quarters: shifted.bits() - ROUND_BITS, high, low }
 }
 
-/// For a of at least 2^18: a = m 2^e with an integer m of 53 bits. The bits of 2/π that give multiples of 4 times m 2^e do not matter, so the
-/// 192 bits after those, times m, give the quarters and the fraction with more than 120 bits.
+/// For a of at least 2^18: a = m 2^e with an integer m of 53 bits. Bits of 2/π whose product with m 2^e is a multiple of 4
+/// do not matter; the 192 bits after those, times m, give the quarters and the fraction with more than 120 bits.
 fn reduce_large<'c>(a: X<'c>, origin: Elem) -> Reduced<'c> {
     const MANTISSA: i64 = (1 << 52) - 1;
     let bits = a.bits();

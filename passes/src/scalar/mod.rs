@@ -1,7 +1,7 @@
 //! Scalar expressions of the tensor IR as kernel IR, for every function, element type and number of lanes.
 //!
-//! An element has two forms: how it lies in memory, and the number that is computed with, which is always exactly a value of its type.
-//! Every step is rounded to its type as the evaluator does; functions such as `exp` are our own polynomials.
+//! An element has two forms: how it lies in memory, and the number that is computed with, which is always exactly a value
+//! of its type. Every step is rounded to its type as the evaluator does; functions such as `exp` are our own polynomials.
 mod circular;
 mod code;
 mod convert;

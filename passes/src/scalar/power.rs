@@ -49,8 +49,8 @@ pub(super) fn pow<'c>(x: X<'c>, y: X<'c>, result: Elem) -> X<'c> {
     (x.eq(1.0) | y.eq(0.0)).pick(x.float(Elem::F64, 1.0), regular)
 }
 
-/// log(x) of a positive finite number with a relative error below 2^-62, in two parts: k ln 2 + 2 s + 2/3 s³ + s⁵ ATANH_TAIL(s²), the first
-/// three with their rounding errors.
+/// log(x) of a positive finite number with a relative error below 2^-62, in two parts: k ln 2 + 2 s + 2/3 s³ +
+/// s⁵ ATANH_TAIL(s²), the first three with their rounding errors.
 fn log_pair(x: X<'_>) -> (X<'_>, X<'_>) {
     let (f, k) = double::mantissa_exponent(x);
     // s = f / (2 + f): the quotient, and the remainder divided again.

@@ -1,2 +1,3 @@
 mod accuracy;
+mod exact;
 mod machine;
