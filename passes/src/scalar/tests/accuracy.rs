@@ -295,8 +295,7 @@ fn hard_points_are_right() {
 fn large_angles_cost_nothing_where_there_are_none() {
     for f in [ScalarFn::Sin, ScalarFn::Cos] {
         let (always, rarely) = compiled(f, DType::F32, 8).sizes();
-        let constants = 60;
-        assert!(always < 50 + constants && rarely > 80, "{}: {always} and {rarely} instructions", f.name());
+        assert!(always < 50 && rarely > 80, "{}: {always} and {rarely} instructions", f.name());
     }
 }
 

@@ -19,12 +19,13 @@ pub(crate) fn function(params: &[Ty], build: impl FnOnce(&mut Builder, &[V]) -> 
 }
 
 impl Code {
-    /// How many instructions run always, and how many only in loops.
+    /// How many instructions run always, constants aside, and how many only in loops.
     pub(crate) fn sizes(&self) -> (usize, usize) {
         let mut sizes = (0, 0);
         for stmt in &self.fused.functions[0].body.stmts {
             match stmt {
                 Stmt::While { body, .. } => sizes.1 += body.stmts.len(),
+                Stmt::Let { inst: Inst::Const(_), .. } => {}
                 _ => sizes.0 += 1,
             }
         }
