@@ -13,7 +13,7 @@ pub(crate) const MAX_DEPTH: usize = 64;
 
 /// Read a function; the inverse of printing it.
 pub fn parse(text: &str) -> Result<Func> {
-    let mut p = Parser { text, at: 0, functions: 0, depth: 0 };
+    let mut p = Parser::new(text);
     let f = p.func()?;
     p.skip_space();
     if p.at < text.len() {
@@ -24,7 +24,7 @@ pub fn parse(text: &str) -> Result<Func> {
 
 /// Read a dimension expression.
 pub fn parse_dim(text: &str) -> Result<Dim> {
-    let mut p = Parser { text, at: 0, functions: 0, depth: 0 };
+    let mut p = Parser::new(text);
     let d = p.dim()?;
     p.skip_space();
     if p.at < text.len() { Err(p.error("expected the end of the expression")) } else { Ok(d) }
@@ -42,11 +42,30 @@ pub struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
+    pub(crate) fn new(text: &'t str) -> Parser<'t> {
+        Parser { text, at: 0, functions: 0, depth: 0 }
+    }
+
+    /// Where the next token starts.
+    pub(crate) fn position(&mut self) -> usize {
+        self.skip_space();
+        self.at
+    }
+
+    pub(crate) fn at_end(&mut self) -> bool {
+        self.position() == self.text.len()
+    }
+
+    pub(crate) fn next_is(&mut self, c: char) -> bool {
+        self.skip_space();
+        self.rest().starts_with(c)
+    }
+
     pub(crate) fn error(&self, message: impl Into<String>) -> Error {
         self.error_at(self.at, message)
     }
 
-    fn error_at(&self, at: usize, message: impl Into<String>) -> Error {
+    pub(crate) fn error_at(&self, at: usize, message: impl Into<String>) -> Error {
         let before = &self.text[..at];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
@@ -70,7 +89,7 @@ impl<'t> Parser<'t> {
     }
 
     /// Take `token` if it comes next.
-    fn take(&mut self, token: &str) -> bool {
+    pub(crate) fn take(&mut self, token: &str) -> bool {
         self.skip_space();
         let found = self.rest().starts_with(token);
         if found {
@@ -83,7 +102,7 @@ impl<'t> Parser<'t> {
         if self.take(token) { Ok(()) } else { Err(self.error(format!("expected `{token}`"))) }
     }
 
-    fn take_while(&mut self, accept: impl Fn(char) -> bool) -> &'t str {
+    pub(crate) fn take_while(&mut self, accept: impl Fn(char) -> bool) -> &'t str {
         self.skip_space();
         let rest = self.rest();
         let len = rest.find(|c| !accept(c)).unwrap_or(rest.len());
@@ -99,7 +118,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn number<T: std::str::FromStr>(&mut self, what: &str) -> Result<T> {
+    pub(crate) fn number<T: std::str::FromStr>(&mut self, what: &str) -> Result<T> {
         self.skip_space();
         let start = self.at;
         let text = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
@@ -399,7 +418,7 @@ impl<'t> Parser<'t> {
         made.map_err(|e| self.error(e))
     }
 
-    fn quoted(&mut self) -> Result<String> {
+    pub(crate) fn quoted(&mut self) -> Result<String> {
         self.expect("\"")?;
         let mut out = String::new();
         let mut chars = self.rest().char_indices();

@@ -18,8 +18,18 @@
 //!
 //! For GPUs, `for` has the axes `block` and `thread`, buffers may be shared by a block, and `barrier` separates its phases.
 pub mod build;
+pub mod interp;
+mod parse;
+mod print;
+#[cfg(test)]
+mod tests;
+mod verify;
+pub mod words;
 
+pub use parse::parse;
 use std::fmt;
+pub use verify::{MAX_DEPTH, MAX_LANES, verify};
+use words::Words;
 
 /// What one lane of a value is. Floats narrower than `f32` are `i16` or `i8` bit patterns in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -386,16 +396,7 @@ impl Function {
 
 impl fmt::Display for Ty {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.elem {
-            Elem::I1 => "i1",
-            Elem::I8 => "i8",
-            Elem::I16 => "i16",
-            Elem::I32 => "i32",
-            Elem::I64 => "i64",
-            Elem::F32 => "f32",
-            Elem::F64 => "f64",
-            Elem::Ptr => "ptr",
-        };
+        let name = self.elem.word();
         if self.lanes == 1 { f.write_str(name) } else { write!(f, "{name}x{}", self.lanes) }
     }
 }

@@ -29,11 +29,6 @@ impl<'c> Code<'c> {
     pub(super) fn x(&'c self, v: V) -> X<'c> {
         X { code: self, v }
     }
-
-    pub(super) fn bits(&'c self, ty: Ty, bits: u64) -> X<'c> {
-        let v = self.0.borrow_mut().bits(ty, bits);
-        self.x(v)
-    }
 }
 
 impl<'c> X<'c> {
@@ -269,17 +264,6 @@ impl<'c> X<'c> {
             );
             outs[1]
         })
-    }
-
-    /// An instruction with this type and these operands of its own.
-    pub(super) fn vector_of(self, lanes: &[X<'c>]) -> X<'c> {
-        let lanes: Vec<V> = lanes.iter().map(|x| x.v).collect();
-        self.with(|b| b.vector(&lanes))
-    }
-
-    /// The scalars in the lanes.
-    pub(super) fn split(self) -> Vec<X<'c>> {
-        (0..self.lanes()).map(|i| self.with(|b| b.extract(self.v, i))).collect()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Functions of integers and bools. Small integers (4 and 2 bits) are held in bytes as their own value, extended by sign or zeros, and
-//! wrapped after what may leave their range.
+//! Functions of integers and bools. Small integers (4 and 2 bits) are held in bytes as their own value, extended by sign
+//! or zeros, and wrapped after what may leave their range.
 use super::{
     code::{Code, X},
     wrap_small,
@@ -105,7 +105,7 @@ fn power<'c>(x: X<'c>, y: X<'c>, signed: bool) -> X<'c> {
                 let code = Code::new(b);
                 code.x(carried[2]).ne(0).any().v
             },
-            |b, carried| power_step(b, carried),
+            power_step,
         );
         outs[0]
     });

@@ -1,11 +1,18 @@
 //! Scalar expressions of the tensor IR as kernel IR, for every function, element type and number of lanes.
 //!
-//! An element has two forms: how it lies in memory, and the number that is computed with, which is always exactly a value of its type.
-//! Every step is rounded to its type as the evaluator does; functions such as `exp` are our own polynomials.
+//! An element has two forms: how it lies in memory, and the number that is computed with, which is always exactly a value
+//! of its type. Every step is rounded to its type as the evaluator does; functions such as `exp` are our own polynomials.
+mod circular;
 mod code;
 mod convert;
+mod double;
 mod format;
 mod integer;
+mod pair;
+mod power;
+mod single;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use code::{Code, X};
@@ -143,14 +150,48 @@ fn float_call<'c>(f: ScalarFn, d: DType, args: &[X<'c>]) -> X<'c> {
     if closed { exact } else { round_x(d, exact) }
 }
 
-/// Functions whose result is rounded: in `f32` exact enough that rounding once more to a narrower type is right.
+/// Functions whose result is rounded: in `f32` exact enough that rounding once more to a narrower type is right. Frequent
+/// ones have `f32` code of their own, all others are computed in `f64` and rounded once.
 fn math<'c>(f: ScalarFn, x: X<'c>, y: X<'c>) -> X<'c> {
+    let origin = x.ty().elem;
     match f {
-        ScalarFn::Add => x + y,
-        ScalarFn::Sub => x - y,
-        ScalarFn::Mul => x * y,
-        ScalarFn::Div => x / y,
-        ScalarFn::Sqrt => x.sqrt(),
+        ScalarFn::Add => return x + y,
+        ScalarFn::Sub => return x - y,
+        ScalarFn::Mul => return x * y,
+        ScalarFn::Div => return x / y,
+        ScalarFn::Sqrt => return x.sqrt(),
+        ScalarFn::Rem => return power::remainder(x, y),
+        ScalarFn::Mod => return power::modulo(x, y),
+        _ if origin == Elem::F64 => {}
+        ScalarFn::Exp => return single::exp(x),
+        ScalarFn::Log => return single::log(x),
+        ScalarFn::Tanh => return single::tanh(x),
+        ScalarFn::Erf => return single::erf(x),
+        ScalarFn::Sin => return single::sin(x),
+        ScalarFn::Cos => return single::cos(x),
+        _ => {}
+    }
+    let (x, y) = (x.to_f64(), y.to_f64());
+    match f {
+        ScalarFn::Exp => double::exp(x),
+        ScalarFn::Expm1 => double::expm1(x),
+        ScalarFn::Log => double::log(x),
+        ScalarFn::Log1p => double::log1p(x),
+        ScalarFn::Sin => circular::sin(x),
+        ScalarFn::Cos => circular::cos(x),
+        ScalarFn::Tan => circular::tan(x, origin),
+        ScalarFn::Asin => circular::asin(x),
+        ScalarFn::Acos => circular::acos(x),
+        ScalarFn::Atan => circular::atan(x),
+        ScalarFn::Sinh => double::sinh(x),
+        ScalarFn::Cosh => double::cosh(x),
+        ScalarFn::Tanh => double::tanh(x),
+        ScalarFn::Asinh => double::asinh(x),
+        ScalarFn::Acosh => double::acosh(x),
+        ScalarFn::Atanh => double::atanh(x),
+        ScalarFn::Erf => double::erf(x),
+        ScalarFn::Pow => power::pow(x, y, origin),
+        ScalarFn::Atan2 => circular::atan2(x, y),
         _ => unreachable!("`{}` does not take floats", f.name()),
     }
 }

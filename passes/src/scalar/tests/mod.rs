@@ -1,0 +1,3 @@
+mod accuracy;
+mod exact;
+mod machine;
