@@ -1,7 +1,10 @@
 //! Passes of numrsc: from the imported tensor IR to kernels, an entry function and a memory plan.
 //!
 //! Passes are pure functions from one IR to the next and know targets only as data.
+mod error;
+pub mod lower;
 mod machine;
 pub mod scalar;
 
+pub use error::{Error, Result};
 pub use machine::Machine;

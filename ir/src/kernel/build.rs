@@ -38,6 +38,13 @@ pub struct Inner {
     scopes: Vec<Scope>,
 }
 
+/// What comes after an earlier place.
+#[derive(Debug)]
+pub struct Later {
+    stmts: Vec<Stmt>,
+    known: HashMap<(Inst, Ty), V>,
+}
+
 /// A `for` whose body is under construction.
 #[derive(Debug)]
 pub struct OpenFor {
@@ -164,15 +171,21 @@ impl Builder {
         self.scopes[0].stmts.len()
     }
 
-    /// Build in the function's own block, at an earlier place. Values from after it must not be used.
-    pub fn build_at<R>(&mut self, place: usize, f: impl FnOnce(&mut Builder) -> R) -> R {
+    /// Go back to an earlier place of the function's own block; [`Builder::step_forward`] returns. Values from after it must not be used.
+    pub fn step_back(&mut self, place: usize) -> Later {
         assert!(self.scopes.len() == 1, "every block is closed");
-        let later = self.scopes[0].stmts.split_off(place);
-        let known = std::mem::take(&mut self.scopes[0].known);
-        let r = f(self);
-        self.scopes[0].stmts.extend(later);
-        self.scopes[0].known = known;
-        r
+        let stmts = self.scopes[0].stmts.split_off(place);
+        Later { stmts, known: std::mem::take(&mut self.scopes[0].known) }
+    }
+
+    pub fn step_forward(&mut self, later: Later) {
+        self.scopes[0].stmts.extend(later.stmts);
+        self.scopes[0].known = later.known;
+    }
+
+    /// How many values there are so far.
+    pub fn count(&self) -> u32 {
+        self.types.len() as u32
     }
 
     /// A value of the function's own block that [`Builder::define`] will define.
@@ -265,6 +278,15 @@ impl Builder {
     }
 
     fn fold(&mut self, op: Binary, a: V, b: V) -> Option<V> {
+        if self.ty(a) == Ty::I1 {
+            return match (op, self.as_const(a), self.as_const(b)) {
+                (Binary::And, Some(0), _) | (Binary::Or, Some(1), _) => Some(a),
+                (Binary::And, _, Some(0)) | (Binary::Or, _, Some(1)) => Some(b),
+                (Binary::And, Some(1), _) | (Binary::Or, Some(0), _) => Some(b),
+                (Binary::And, _, Some(1)) | (Binary::Or, _, Some(0)) => Some(a),
+                _ => None,
+            };
+        }
         let (x, y) = (self.const_i64(a), self.const_i64(b));
         if let (Some(x), Some(y)) = (x, y) {
             let r = match op {
@@ -440,6 +462,12 @@ impl Builder {
     pub fn load_fixed(&mut self, ty: Ty, ptr: V, index: V) -> V {
         let level = self.level(ptr).max(self.level(index)).max(self.guard_level());
         self.place(level, ty, Inst::Load { ptr, index, mask: None })
+    }
+
+    /// Like [`Builder::load_fixed`], for the lanes of a mask; the others are 0.
+    pub fn load_fixed_masked(&mut self, ty: Ty, ptr: V, index: V, mask: V) -> V {
+        let level = self.level(ptr).max(self.level(index)).max(self.level(mask)).max(self.guard_level());
+        self.place(level, ty, Inst::Load { ptr, index, mask: Some(mask) })
     }
 
     pub fn store(&mut self, ptr: V, index: V, value: V) {

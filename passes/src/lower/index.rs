@@ -81,9 +81,10 @@ fn divide(x: &Dim, by: &Dim, extents: &HashMap<Sym, Dim>) -> (Dim, Dim) {
 
 /// Is `0 <= x < limit` for all values of the loop variables? Only what grows with every variable is tried.
 pub(crate) fn is_below(x: &Dim, limit: &Dim, extents: &HashMap<Sym, Dim>) -> bool {
-    let grows = x.terms().iter().all(|t| {
-        t.coef >= 0 && t.factors.iter().all(|f| matches!(f, Atom::Sym(s) if Range::of_sym(s).low >= 0))
-    });
+    let grows = x
+        .terms()
+        .iter()
+        .all(|t| t.coef >= 0 && t.factors.iter().all(|f| matches!(f, Atom::Sym(s) if Range::of_sym(s).low >= 0)));
     if !grows {
         return false;
     }
@@ -196,8 +197,7 @@ impl Cx<'_> {
         let step = self.b.i64(i64::from(number));
         let at = self.b.add(lane.base, step);
         replaced.push((lane.sym.clone(), self.symbols.insert(lane.sym.clone(), at)));
-        let varying: Vec<(Sym, V)> =
-            self.varying_in_order().map(|(s, vs)| (s.clone(), vs[number as usize])).collect();
+        let varying: Vec<(Sym, V)> = self.varying.iter().map(|(s, vs)| (s.clone(), vs[number as usize])).collect();
         for (s, v) in varying {
             let old = self.symbols.insert(s.clone(), v);
             replaced.push((s, old));

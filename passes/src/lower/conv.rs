@@ -1,0 +1,449 @@
+//! Convolutions as products of matrices. What the windows of a block of pixels see is packed first, in memory of the worker that stays in its cache; a
+//! convolution that sees one element per channel needs no packing.
+use super::{
+    cx::{Cx, Home},
+    entry::{Entry, Frame},
+    gemm::{Gemm, Place, tile},
+    index::unravel,
+    pointwise::Kernel,
+    shared::{Arg, Shared},
+};
+use crate::{Result, scalar};
+use numrsc_ir::{
+    DType, Dim, Op, Value,
+    dim::Sym,
+    kernel::{Binary, Compare, Kind, Ty, V, build::Builder},
+};
+use std::collections::HashMap;
+
+/// Elements of the matrix of what the windows of a block see.
+const PACKED: i64 = 1 << 16;
+
+pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, v: Value) -> Result<()> {
+    let output = entry.allocate_for(frame, v)?;
+    let conv = Conv::new(&mut entry.shared, frame, v);
+    if conv.sees_one_element() {
+        let kernel = conv.direct(&mut entry.shared, frame, v);
+        return entry.launch(frame, kernel, output, None);
+    }
+    let (kernel, scratch) = conv.packing(&mut entry.shared, frame, v);
+    let (pointer, memory) = entry.scratch(frame, &scratch)?;
+    entry.launch(frame, kernel, output, Some(pointer))?;
+    entry.give_back(pointer, memory);
+    Ok(())
+}
+
+/// Sizes and attributes of a convolution.
+struct Conv {
+    x: Value,
+    w: Value,
+    dtype: DType,
+    images: Dim,
+    channels: Dim,
+    /// Input and output channels of a group.
+    group_channels: Dim,
+    group_outputs: Dim,
+    groups: i64,
+    input: Vec<Dim>,
+    window: Vec<Dim>,
+    output: Vec<Dim>,
+    strides: Vec<i64>,
+    dilations: Vec<i64>,
+    spread: Vec<i64>,
+    low: Vec<Dim>,
+    high: Vec<Dim>,
+}
+
+impl Conv {
+    fn new(shared: &mut Shared, frame: &Frame<'_>, v: Value) -> Conv {
+        let node = frame.scope.func.node(v);
+        let Op::Conv { strides, dilations, spread, low, high, groups } = &node.op else {
+            unreachable!("a convolution")
+        };
+        let (x, w) = (node.args[0], node.args[1]);
+        let mut shape = |v: Value| frame.scope.shape(v).iter().map(|d| shared.size(d)).collect::<Vec<Dim>>();
+        let (x_shape, w_shape, out_shape) = (shape(x), shape(w), shape(v));
+        let outputs =
+            w_shape[0].exact_div(&Dim::Const(*groups)).unwrap_or_else(|| w_shape[0].floor_div(&Dim::Const(*groups)));
+        Conv {
+            x,
+            w,
+            dtype: frame.scope.dtype(v),
+            images: x_shape[0].clone(),
+            channels: &w_shape[1] * &Dim::Const(*groups),
+            group_channels: w_shape[1].clone(),
+            group_outputs: shared.size(&outputs),
+            groups: *groups,
+            input: x_shape[2..].to_vec(),
+            window: w_shape[2..].to_vec(),
+            output: out_shape[2..].to_vec(),
+            strides: strides.clone(),
+            dilations: dilations.clone(),
+            spread: spread.clone(),
+            low: low.iter().map(|d| shared.attribute(d)).collect(),
+            high: high.iter().map(|d| shared.attribute(d)).collect(),
+        }
+    }
+
+    fn sees_one_element(&self) -> bool {
+        let ones = |v: &[i64]| v.iter().all(|&s| s == 1);
+        let zero = |v: &[Dim]| v.iter().all(|d| *d == Dim::ZERO);
+        self.window.iter().all(|d| *d == Dim::ONE)
+            && ones(&self.strides)
+            && ones(&self.spread)
+            && zero(&self.low)
+            && zero(&self.high)
+    }
+
+    fn pixels(&self) -> Dim {
+        Dim::product(&self.output)
+    }
+
+    fn depth(&self) -> Dim {
+        &self.group_channels * &Dim::product(&self.window)
+    }
+
+    /// All channels of an image together, one pixel after the other.
+    fn direct(&self, shared: &mut Shared, frame: &Frame<'_>, v: Value) -> Kernel {
+        let mut builder = Builder::new(Kind::Kernel, &[]);
+        let range = [builder.params()[0], builder.params()[1]];
+        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
+        let output = cx.parameter(Ty::PTR, Arg::Output);
+        let (image, group) = (cx.variable(&self.images), cx.variable(&Dim::Const(self.groups)));
+        let (row, column, depth) =
+            (cx.variable(&self.group_outputs), cx.variable(&self.pixels()), cx.variable(&self.group_channels));
+        let sym = |s: &Sym| Dim::sym(s.clone());
+        let channel = &(&sym(&group) * &self.group_channels) + &sym(&depth);
+        let b_position = &(&(&(&sym(&image) * &self.channels) + &channel) * &self.pixels()) + &sym(&column);
+        let gemm = Gemm {
+            a: self.weights(&mut cx, &group, &row, &depth),
+            b: self.place(&mut cx, self.x, b_position),
+            out: self.result(&mut cx, v, output, (&image, &group), &row, &sym(&column)),
+            row,
+            rows: self.group_outputs.clone(),
+            column,
+            columns: self.pixels(),
+            depth: vec![(depth, self.group_channels.clone())],
+            tile: tile(&cx),
+            lanes: self.lanes(&cx),
+        };
+        let outer = vec![(image, self.images.clone()), (group, Dim::Const(self.groups))];
+        let extent = gemm.units(&outer);
+        let unit = cx.variable(&extent);
+        cx.range(&unit.clone(), range[0], range[1], &[], |cx, _| {
+            gemm.unit(cx, &outer, &unit);
+            vec![]
+        });
+        let work = &self.depth() * &Dim::Const(i64::from(gemm.tile.0 * gemm.tile.1) * 2);
+        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        Kernel { function: builder.finish("conv_1x1", vec![]), args, extent, work, in_place: vec![] }
+    }
+
+    fn lanes(&self, cx: &Cx<'_>) -> u32 {
+        cx.shared.machine.lanes(scalar::number(self.dtype).size().max(scalar::memory(self.dtype).size()) as u32)
+    }
+
+    /// A view of a buffer at a position in it.
+    fn place(&self, cx: &mut Cx<'_>, v: Value, position: Dim) -> Place {
+        // Views of weights and images were given a buffer: their elements are in order.
+        let buffer = cx.buffer_of(v);
+        Place {
+            pointer: cx.pointer(buffer),
+            dtype: self.dtype,
+            position,
+            length: cx.length(buffer),
+            changes: false,
+            padded: false,
+        }
+    }
+
+    fn weights(&self, cx: &mut Cx<'_>, group: &Sym, row: &Sym, depth: &Sym) -> Place {
+        let channel = &(&Dim::sym(group.clone()) * &self.group_outputs) + &Dim::sym(row.clone());
+        self.place(cx, self.w, &(&channel * &self.depth()) + &Dim::sym(depth.clone()))
+    }
+
+    fn result(
+        &self,
+        cx: &mut Cx<'_>,
+        v: Value,
+        pointer: V,
+        (image, group): (&Sym, &Sym),
+        row: &Sym,
+        pixel: &Dim,
+    ) -> Place {
+        let outputs = &self.group_outputs * &Dim::Const(self.groups);
+        let sym = |s: &Sym| Dim::sym(s.clone());
+        let channel = &(&(&sym(image) * &outputs) + &(&sym(group) * &self.group_outputs)) + &sym(row);
+        let length = Dim::product(&cx.shape(v));
+        Place {
+            pointer,
+            dtype: self.dtype,
+            position: &(&channel * &self.pixels()) + pixel,
+            length,
+            changes: true,
+            padded: false,
+        }
+    }
+
+    /// Pack, then multiply; also the bytes that every worker needs.
+    fn packing(&self, shared: &mut Shared, frame: &Frame<'_>, v: Value) -> (Kernel, Dim) {
+        let mut builder = Builder::new(Kind::Kernel, &[]);
+        let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
+        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
+        let output = cx.parameter(Ty::PTR, Arg::Output);
+        let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
+        let (lanes, tile) = (self.lanes(&cx), tile(&cx));
+        let width = i64::from(lanes * tile.1);
+        let fitting = self.depth().as_const().map_or(width, |d| PACKED / d.max(1));
+        let block = (fitting / width).clamp(1, 8) * width;
+
+        let bytes = &(&self.depth() * &Dim::Const(block)) * &Dim::Const(scalar::memory(self.dtype).size());
+        let aligned = &bytes.ceil_div(&Dim::Const(64)) * &Dim::Const(64);
+        let stride = cx.uniform(&aligned);
+        let own = cx.b.mul(worker, stride);
+        let packed = cx.b.offset(scratch, own);
+
+        let pixels = cx.shared.size(&self.pixels());
+        let blocks = pixels.ceil_div(&Dim::Const(block));
+        let blocks = cx.shared.size(&blocks);
+        let sizes = [self.images.clone(), Dim::Const(self.groups), blocks];
+        let extent = Dim::product(&sizes);
+        let unit = cx.variable(&extent);
+        cx.range(&unit.clone(), begin, end, &[], |cx, _| {
+            let index = unravel(&Dim::sym(unit.clone()), &sizes, &cx.extents);
+            let mut named = |d: &Dim| {
+                let (v, name) = (cx.uniform(d), cx.fresh(false));
+                cx.symbols.insert(name.clone(), v);
+                name
+            };
+            let (image, group) = (named(&index[0]), named(&index[1]));
+            let first = named(&(&index[2] * &Dim::Const(block)));
+            let (start, all, most) = (cx.symbol(&first), cx.uniform(&pixels), cx.b.i64(block));
+            let left = cx.b.sub(all, start);
+            let here = cx.b.binary(Binary::SMin, left, most);
+            let count = cx.fresh(false);
+            cx.symbols.insert(count.clone(), here);
+            self.pack(cx, packed, block, (&image, &group), start, here);
+
+            let (row, column, depth) = (cx.fresh(false), cx.fresh(false), cx.variable(&self.depth()));
+            let sym = |s: &Sym| Dim::sym(s.clone());
+            let gemm = Gemm {
+                a: self.weights(cx, &group, &row, &depth),
+                b: Place {
+                    pointer: packed,
+                    dtype: self.dtype,
+                    position: &(&sym(&depth) * &Dim::Const(block)) + &sym(&column),
+                    length: &self.depth() * &Dim::Const(block),
+                    changes: true,
+                    padded: true,
+                },
+                out: self.result(cx, v, output, (&image, &group), &row, &(&sym(&first) + &sym(&column))),
+                row,
+                rows: self.group_outputs.clone(),
+                column,
+                columns: sym(&count),
+                depth: vec![(depth, self.depth())],
+                tile,
+                lanes,
+            };
+            let (zero, rows) = (cx.b.i64(0), cx.uniform(&self.group_outputs));
+            let row_loop = cx.b.open_for(&[]);
+            let column_loop = cx.b.open_for(&[]);
+            gemm.tile_at(cx, row_loop.var, column_loop.var);
+            cx.b.close_for(column_loop, zero, here, width, vec![]);
+            cx.b.close_for(row_loop, zero, rows, i64::from(tile.0), vec![]);
+            vec![]
+        });
+        let work = &(&self.depth() * &self.group_outputs) * &Dim::Const(block / i64::from(lanes));
+        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        (Kernel { function: builder.finish("conv", vec![]), args, extent, work, in_place: vec![] }, bytes)
+    }
+
+    /// Fill `packed[depth][pixel]` for the pixels `start .. start + count` of an image and group.
+    fn pack(&self, cx: &mut Cx<'_>, packed: V, block: i64, (image, group): (&Sym, &Sym), start: V, count: V) {
+        let space = self.output.len();
+        let last = space.checked_sub(1);
+        let line = last.map_or(Dim::ONE, |l| self.output[l].clone());
+        let line_size = cx.uniform(&line);
+        let one = cx.b.i64(1);
+        let stop = cx.b.add(start, count);
+        let final_pixel = cx.b.sub(stop, one);
+        let (first_line, last_line) = (cx.b.udiv(start, line_size), cx.b.udiv(final_pixel, line_size));
+        let end_line = cx.b.add(last_line, one);
+
+        // Channels and the taps of the window, in the order of the weights.
+        let channel = cx.variable(&self.group_channels);
+        let taps: Vec<Sym> = self.window.iter().map(|n| cx.variable(n)).collect();
+        let mut loops = vec![(channel.clone(), self.group_channels.clone())];
+        loops.extend(taps.iter().cloned().zip(self.window.iter().cloned()));
+        let sym = |s: &Sym| Dim::sym(s.clone());
+        let tap_index: Vec<Dim> = std::iter::once(&channel).chain(&taps).map(sym).collect();
+        let tap_sizes: Vec<Dim> = std::iter::once(&self.group_channels).chain(&self.window).cloned().collect();
+        let place = &super::index::linear(&tap_index, &tap_sizes) * &Dim::Const(block);
+        let plane = &(&(&sym(image) * &self.channels) + &(&sym(group) * &self.group_channels)) + &sym(&channel);
+        let source = self.place(cx, self.x, Dim::ZERO);
+        cx.carry(&loops, &[], &mut |cx, _| {
+            let target = cx.uniform(&place);
+            let number = cx.fresh(false);
+            cx.range(&number.clone(), first_line, end_line, &[], |cx, _| {
+                // The pixels of this line: from..to along the last axis.
+                let line_number = cx.symbol(&number);
+                let line_start = cx.b.mul(line_number, line_size);
+                let zero = cx.b.i64(0);
+                let (from, to) = (cx.b.sub(start, line_start), cx.b.sub(stop, line_start));
+                let (from, to) = (cx.b.binary(Binary::SMax, from, zero), cx.b.binary(Binary::SMin, to, line_size));
+                // packed[target + pixel - start] for pixel = line_start + i
+                let shift = cx.b.sub(line_start, start);
+                let shift = cx.b.add(target, shift);
+                let outer = unravel(&sym(&number), &self.output[..last.unwrap_or(0)], &HashMap::new());
+                let mut inside = cx.b.bits(Ty::I1, 1);
+                let mut position = plane.clone();
+                for (d, o) in outer.iter().enumerate() {
+                    let (at, fits) = self.seen(cx, d, o, &sym(&taps[d]));
+                    inside = cx.b.and(inside, fits);
+                    let name = cx.fresh(true);
+                    cx.symbols.insert(name.clone(), at);
+                    position = &(&position * &self.input[d]) + &Dim::sym(name);
+                }
+                let Some(last) = last else {
+                    // No axes to slide over: one pixel, one tap.
+                    let index = cx.uniform(&position);
+                    self.copy_run(cx, &source, packed, (shift, index, 1), (from, from, to, to));
+                    return vec![];
+                };
+                position = &position * &self.input[last];
+                if self.spread[last] == 1 {
+                    self.pack_line(cx, &source, packed, shift, &position, last, &taps[last], inside, (from, to));
+                } else {
+                    self.pack_sparse(cx, &source, packed, shift, &position, last, &taps[last], inside, (from, to));
+                }
+                vec![]
+            });
+            vec![]
+        });
+    }
+
+    /// Which element along an axis a tap of the window of output `o` sees, and whether there is one.
+    fn seen(&self, cx: &mut Cx<'_>, d: usize, o: &Dim, tap: &Dim) -> (V, V) {
+        let at = &(&(o * &Dim::Const(self.strides[d])) - &self.low[d]) + &(tap * &Dim::Const(self.dilations[d]));
+        let at = cx.uniform(&at);
+        let size = cx.uniform(&self.input[d]);
+        if self.spread[d] == 1 {
+            return (at, cx.b.compare(Compare::ULt, at, size));
+        }
+        let (spread, zero) = (cx.b.i64(self.spread[d]), cx.b.i64(0));
+        let (quotient, remainder) = cx.b.sdivrem(at, spread);
+        let on_element = cx.b.compare(Compare::Eq, remainder, zero);
+        let below = cx.b.compare(Compare::ULt, quotient, size);
+        (quotient, cx.b.and(on_element, below))
+    }
+
+    /// A line whose elements lie `stride` apart: zeros, elements, zeros.
+    #[allow(clippy::too_many_arguments)]
+    fn pack_line(
+        &self,
+        cx: &mut Cx<'_>,
+        source: &Place,
+        packed: V,
+        shift: V,
+        position: &Dim,
+        d: usize,
+        tap: &Sym,
+        inside: V,
+        (from, to): (V, V),
+    ) {
+        let (stride, tap) = (Dim::Const(self.strides[d]), &Dim::sym(tap.clone()) * &Dim::Const(self.dilations[d]));
+        let before = &self.low[d] - &tap;
+        let (low, high) = (before.ceil_div(&stride), (&self.input[d] + &before).ceil_div(&stride));
+        let (low, high) = (cx.uniform(&low), cx.uniform(&high));
+        let low = cx.b.binary(Binary::SMax, low, from);
+        let low = cx.b.binary(Binary::SMin, low, to);
+        let high = cx.b.binary(Binary::SMax, high, low);
+        let high = cx.b.binary(Binary::SMin, high, to);
+        let low = cx.b.select(inside, low, to);
+        let high = cx.b.select(inside, high, to);
+        let base = cx.uniform(&(&(position - &self.low[d]) + &tap));
+        self.copy_run(cx, source, packed, (shift, base, self.strides[d]), (from, low, high, to));
+    }
+
+    /// `packed[shift + i]` for `i` in `from..to`: `source[base + i * stride]` for those in `low..high`, and 0 for the others.
+    fn copy_run(
+        &self,
+        cx: &mut Cx<'_>,
+        source: &Place,
+        packed: V,
+        (shift, base, stride): (V, V, i64),
+        (from, low, high, to): (V, V, V, V),
+    ) {
+        let elem = scalar::memory(self.dtype);
+        let zero = cx.b.bits(Ty::scalar(elem), 0);
+        let fill = |cx: &mut Cx<'_>, from: V, to: V| {
+            let open = cx.b.open_for(&[]);
+            let at = cx.b.add(shift, open.var);
+            cx.b.store(packed, at, zero);
+            cx.b.close_for(open, from, to, 1, vec![]);
+        };
+        fill(cx, from, low);
+        let mut middle = low;
+        let lanes = if stride == 1 { self.lanes(cx) } else { 1 };
+        if lanes > 1 {
+            let count = cx.b.sub(high, low);
+            let step = cx.b.i64(i64::from(lanes));
+            let left = cx.b.urem(count, step);
+            middle = cx.b.sub(high, left);
+            let open = cx.b.open_for(&[]);
+            let (index, at) = (cx.b.add(base, open.var), cx.b.add(shift, open.var));
+            cx.check_bounds(&source.length, index, lanes, true);
+            let x = cx.b.load_fixed(Ty::vector(elem, lanes), source.pointer, index);
+            cx.b.store(packed, at, x);
+            cx.b.close_for(open, low, middle, i64::from(lanes), vec![]);
+        }
+        let open = cx.b.open_for(&[]);
+        let factor = cx.b.i64(stride);
+        let scaled = cx.b.mul(open.var, factor);
+        let (index, at) = (cx.b.add(base, scaled), cx.b.add(shift, open.var));
+        cx.check_bounds(&source.length, index, 1, true);
+        let x = cx.b.load_fixed(Ty::scalar(elem), source.pointer, index);
+        cx.b.store(packed, at, x);
+        cx.b.close_for(open, middle, high, 1, vec![]);
+        fill(cx, high, to);
+    }
+
+    /// A line with zeros between the elements.
+    #[allow(clippy::too_many_arguments)]
+    fn pack_sparse(
+        &self,
+        cx: &mut Cx<'_>,
+        source: &Place,
+        packed: V,
+        shift: V,
+        position: &Dim,
+        d: usize,
+        tap: &Sym,
+        inside: V,
+        (from, to): (V, V),
+    ) {
+        let elem = scalar::memory(self.dtype);
+        let zero = cx.b.bits(Ty::scalar(elem), 0);
+        let base = cx.uniform(position);
+        let var = cx.fresh(false);
+        cx.range(&var.clone(), from, to, &[], |cx, _| {
+            let (at, fits) = self.seen(cx, d, &Dim::sym(var.clone()), &Dim::sym(tap.clone()));
+            let fits = cx.b.and(fits, inside);
+            cx.b.open_branch();
+            let index = cx.b.add(base, at);
+            cx.check_bounds(&source.length, index, 1, true);
+            let x = cx.b.load_fixed(Ty::scalar(elem), source.pointer, index);
+            let then = cx.b.close_branch(vec![x]);
+            cx.b.open_branch();
+            let or = cx.b.close_branch(vec![zero]);
+            let x = cx.b.close_if(fits, then, or)[0];
+            let i = cx.symbol(&var);
+            let target = cx.b.add(shift, i);
+            cx.b.store(packed, target, x);
+            vec![]
+        });
+    }
+}

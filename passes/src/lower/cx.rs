@@ -1,0 +1,389 @@
+//! Computing one element of a tensor: inside a kernel, or in the entry function for scalars.
+//!
+//! [`Cx::value`] gives the code for an element at a symbolic index. What has a buffer is loaded; everything else is computed on the spot from its
+//! operands, so that maps and views fuse into whoever asks. The builder moves what does not change out of the loops.
+use super::{
+    fuse::{Scope, view_index},
+    index::{Index, linear},
+    shared::{Arg, Shared},
+};
+use crate::scalar;
+use numrsc_ir::{
+    DType, Dim, Op, Value,
+    dim::Sym,
+    kernel::{Binary, Compare, Ty, V, build::Builder},
+};
+use std::collections::{BTreeMap, HashMap};
+
+/// The variable of the loop whose rounds are the lanes of vectors, and its value in lane 0.
+#[derive(Clone)]
+pub(crate) struct Lane {
+    pub sym: Sym,
+    pub base: V,
+}
+
+/// Where the code under construction is.
+pub(crate) enum Home<'c> {
+    /// A kernel: what it needs from outside becomes a parameter.
+    Kernel { args: Vec<Arg>, pointers: HashMap<Value, V> },
+    /// The entry function, where memory changes between one statement and the next.
+    Entry { symbols: &'c HashMap<Sym, V> },
+}
+
+/// The place of a computed element: node, index, lane, number of lanes.
+type Key = (Value, Vec<Dim>, u32, u32);
+
+pub(crate) struct Cx<'c> {
+    pub b: &'c mut Builder,
+    pub shared: &'c mut Shared,
+    pub scope: &'c Scope<'c>,
+    pub home: Home<'c>,
+    /// Values of symbols: loop variables, sizes, indices that were loaded.
+    pub symbols: HashMap<Sym, V>,
+    /// How far each loop variable runs.
+    pub extents: HashMap<Sym, Dim>,
+    pub lane: Option<Lane>,
+    pub lanes: u32,
+    /// Loaded indices that differ from lane to lane.
+    pub varying: BTreeMap<Sym, Vec<V>>,
+    /// 0 in a vector, or which lane alone is computed.
+    pub lane_number: u32,
+    /// Elements that are known already, such as what an epilogue starts from.
+    computed: HashMap<Key, V>,
+    /// Names of loaded indices by node and index.
+    loaded: HashMap<Key, Sym>,
+    next_symbol: u32,
+}
+
+impl<'c> Cx<'c> {
+    pub(crate) fn new(b: &'c mut Builder, shared: &'c mut Shared, scope: &'c Scope<'c>, home: Home<'c>) -> Cx<'c> {
+        Cx {
+            b,
+            shared,
+            scope,
+            home,
+            symbols: HashMap::new(),
+            extents: HashMap::new(),
+            lane: None,
+            lanes: 1,
+            varying: BTreeMap::new(),
+            lane_number: 0,
+            computed: HashMap::new(),
+            loaded: HashMap::new(),
+            next_symbol: 0,
+        }
+    }
+
+    pub(crate) fn dtype(&self, v: Value) -> DType {
+        self.scope.dtype(v)
+    }
+
+    /// The shape of a node, with sizes as polynomials of plain symbols.
+    pub(crate) fn shape(&mut self, v: Value) -> Vec<Dim> {
+        self.scope.shape(v).iter().map(|d| self.shared.size(d)).collect()
+    }
+
+    /// A new symbol; `any` if it may be negative.
+    pub(crate) fn fresh(&mut self, any: bool) -> Sym {
+        self.next_symbol += 1;
+        format!("{}#{}", if any { "$" } else { "" }, self.next_symbol).into()
+    }
+
+    /// A new variable of a loop of that many rounds.
+    pub(crate) fn variable(&mut self, extent: &Dim) -> Sym {
+        let s = self.fresh(false);
+        self.extents.insert(s.clone(), extent.clone());
+        s
+    }
+
+    pub(crate) fn symbol(&mut self, s: &Sym) -> V {
+        if let Some(&v) = self.symbols.get(s) {
+            return v;
+        }
+        let v = match &mut self.home {
+            Home::Kernel { args, .. } => {
+                args.push(Arg::Size(Dim::sym(s.clone())));
+                self.b.add_param(Ty::I64)
+            }
+            Home::Entry { symbols } => match symbols.get(s) {
+                Some(&v) => return v,
+                None => {
+                    let meaning =
+                        self.shared.meaning(s).unwrap_or_else(|| panic!("`{s}` is defined before it is used"));
+                    return self.uniform(&meaning);
+                }
+            },
+        };
+        self.symbols.insert(s.clone(), v);
+        v
+    }
+
+    /// The address of a buffer.
+    pub(crate) fn pointer(&mut self, v: Value) -> V {
+        match &mut self.home {
+            Home::Kernel { args, pointers } => *pointers.entry(v).or_insert_with(|| {
+                args.push(Arg::Pointer(v));
+                self.b.add_param(Ty::PTR)
+            }),
+            Home::Entry { .. } => self.scope.buffers[&v].pointer,
+        }
+    }
+
+    /// An extra parameter of the kernel.
+    pub(crate) fn parameter(&mut self, ty: Ty, arg: Arg) -> V {
+        match &mut self.home {
+            Home::Kernel { args, .. } => args.push(arg),
+            Home::Entry { .. } => unreachable!("the entry takes no parameters"),
+        }
+        self.b.add_param(ty)
+    }
+
+    /// In artifacts that check themselves: fail unless `index .. index + lanes` lies in a buffer of that many elements.
+    pub(crate) fn check_bounds(&mut self, length: &Dim, index: V, lanes: u32, readable_if_empty: bool) {
+        if !self.shared.sanitize || matches!(self.home, Home::Entry { .. }) {
+            return;
+        }
+        let code = self.shared.message("an access outside of a buffer: a bug of the compiler");
+        let mut length = self.uniform(length);
+        if readable_if_empty {
+            let one = self.b.i64(1);
+            length = self.b.binary(Binary::SMax, length, one);
+        }
+        let lanes = self.b.i64(i64::from(lanes));
+        let end = self.b.add(index, lanes);
+        let zero = self.b.i64(0);
+        let (low, high) = (self.b.compare(Compare::Le, zero, index), self.b.compare(Compare::Le, end, length));
+        let inside = self.b.and(low, high);
+        let level = self.b.level(inside).max(self.b.guard_level());
+        self.b.at_level(level, |b| b.check(inside, code));
+    }
+
+    /// Load elements of a buffer at a position, as numbers.
+    pub(crate) fn load(&mut self, v: Value, position: &Dim) -> V {
+        let dtype = self.dtype(v);
+        let pointer = self.pointer(v);
+        let length = Dim::product(&self.shape(v));
+        let raw = match self.index(position) {
+            Index::Uniform(i) => {
+                let raw = self.load_raw(dtype, pointer, i, 1, &length);
+                let x = scalar::decode(self.b, dtype, raw);
+                return self.b.splat(x, self.lanes);
+            }
+            Index::Steps(first, 1) => self.load_raw(dtype, pointer, first, self.lanes, &length),
+            Index::Steps(first, -1) => {
+                let back = self.b.i64(i64::from(self.lanes) - 1);
+                let low = self.b.sub(first, back);
+                let raw = self.load_raw(dtype, pointer, low, self.lanes, &length);
+                self.b.shuffle(raw, raw, (0..self.lanes).rev().collect())
+            }
+            Index::Steps(first, step) => {
+                let lanes: Vec<V> = (0..i64::from(self.lanes))
+                    .map(|l| {
+                        let offset = self.b.i64(l * step);
+                        let i = self.b.add(first, offset);
+                        self.load_raw(dtype, pointer, i, 1, &length)
+                    })
+                    .collect();
+                self.b.vector(&lanes)
+            }
+            Index::Lanes(indices) => {
+                let lanes: Vec<V> = indices.into_iter().map(|i| self.load_raw(dtype, pointer, i, 1, &length)).collect();
+                self.b.vector(&lanes)
+            }
+        };
+        scalar::decode(self.b, dtype, raw)
+    }
+
+    fn load_raw(&mut self, dtype: DType, pointer: V, index: V, lanes: u32, length: &Dim) -> V {
+        self.check_bounds(length, index, lanes, true);
+        let ty = Ty::vector(scalar::memory(dtype), lanes);
+        match self.home {
+            Home::Kernel { .. } => self.b.load_fixed(ty, pointer, index),
+            Home::Entry { .. } => self.b.load(ty, pointer, index),
+        }
+    }
+
+    /// The element of a node at an index, as a number in every lane.
+    pub(crate) fn value(&mut self, v: Value, index: &[Dim]) -> V {
+        let key = (v, index.to_vec(), self.lane_number, self.lanes);
+        if let Some(&x) = self.computed.get(&key)
+            && self.b.is_visible(x)
+        {
+            return x;
+        }
+        let x = self.compute(v, index);
+        // In the entry, memory may change until the next time.
+        if matches!(self.home, Home::Kernel { .. }) {
+            self.computed.insert(key, x);
+        }
+        x
+    }
+
+    fn compute(&mut self, v: Value, index: &[Dim]) -> V {
+        if self.scope.has_buffer(v) {
+            let shape = self.shape(v);
+            return self.load(v, &linear(index, &shape));
+        }
+        let node = self.scope.func.node(v);
+        let args = &node.args;
+        match &node.op {
+            Op::Const { value } => {
+                let literal = super::scalar_literal(value).expect("larger constants have a buffer");
+                scalar::literal(self.b, &literal, self.lanes)
+            }
+            Op::Bind { dim } => {
+                let x = self.symbol(dim);
+                self.b.splat(x, self.lanes)
+            }
+            Op::Size { dim } => {
+                let dim = self.shared.attribute(dim);
+                let x = self.uniform(&dim);
+                self.b.splat(x, self.lanes)
+            }
+            Op::Iota { dtype, axis, .. } => {
+                let x = self.index_value(&index[*axis as usize]);
+                scalar::call(self.b, numrsc_ir::ScalarFn::Cast, &[DType::I64], *dtype, &[x])
+            }
+            Op::Map { f } => {
+                let dtypes: Vec<DType> = args.iter().map(|&a| self.dtype(a)).collect();
+                let xs: Vec<V> = args.iter().map(|&a| self.value(a, index)).collect();
+                scalar::expression(self.b, f, &dtypes, &xs)
+            }
+            Op::Gather { axis, batch } => {
+                let at = self.gathered(v, *axis as usize, *batch as usize, index);
+                self.value(args[0], &at)
+            }
+            Op::Reduce { f, axes } => self.reduced(args[0], *f, axes, index),
+            Op::Arg { f, axis, last } => self.chosen(args[0], *f, *axis as usize, *last, index),
+            Op::Window { .. } => self.windowed(v, index),
+            op => match self.view(op, args, index) {
+                Some((x, View::Index(index))) => self.value(x, &index),
+                Some((x, View::Position(p))) => self.load(x, &p),
+                None => unreachable!("`{op}` has a buffer"),
+            },
+        }
+    }
+
+    /// What a view reads: its operand, and where.
+    pub(crate) fn view(&mut self, op: &Op, args: &[Value], index: &[Dim]) -> Option<(Value, View)> {
+        if let Op::Reshape { shape } = op
+            && self.scope.has_buffer(args[0])
+        {
+            let to: Vec<Dim> = shape.iter().map(|d| self.shared.size(d)).collect();
+            return Some((args[0], View::Position(linear(index, &to))));
+        }
+        let of = if args.len() == 1 { self.shape(args[0]) } else { vec![] };
+        let at = view_index(op, &of, index, &self.extents, self.shared)?;
+        Some((args[0], View::Index(at)))
+    }
+
+    /// An index as i64 numbers in every lane.
+    pub(crate) fn index_value(&mut self, x: &Dim) -> V {
+        match self.index(x) {
+            Index::Uniform(i) => self.b.splat(i, self.lanes),
+            Index::Steps(first, step) => {
+                let ty = Ty::vector(numrsc_ir::kernel::Elem::I64, self.lanes);
+                let (first, iota, step) = (self.b.splat(first, self.lanes), self.b.iota(ty), self.b.int(ty, step));
+                let offsets = self.b.mul(iota, step);
+                self.b.add(first, offsets)
+            }
+            Index::Lanes(lanes) => self.b.vector(&lanes),
+        }
+    }
+
+    /// Where a gather reads its operand: the loaded index gets a name.
+    fn gathered(&mut self, v: Value, axis: usize, batch: usize, index: &[Dim]) -> Vec<Dim> {
+        let args = &self.scope.func.node(v).args;
+        let (x, indices) = (args[0], args[1]);
+        let count = self.scope.shape(indices).len() - batch;
+        let inner = [&index[..batch], &index[axis..axis + count]].concat();
+        let key = (v, inner.clone(), self.lane_number, self.lanes);
+        let known = self.loaded.get(&key).filter(|s| {
+            let values = self.varying.get(*s).map(|v| v[0]).or_else(|| self.symbols.get(*s).copied());
+            values.is_some_and(|v| self.b.is_visible(v))
+        });
+        let name = match known.cloned() {
+            Some(name) => name,
+            None => {
+                let size = self.shape(x)[axis].clone();
+                let name = self.fresh(false);
+                let varies = self.lane.is_some() && inner.iter().any(|d| !matches!(self.index(d), Index::Uniform(_)));
+                if varies {
+                    let lanes =
+                        (0..self.lanes).map(|l| self.in_lane(l, |cx| cx.load_index(indices, &inner, &size))).collect();
+                    self.varying.insert(name.clone(), lanes);
+                } else {
+                    let i = self.in_all_lanes(|cx| cx.load_index(indices, &inner, &size));
+                    self.symbols.insert(name.clone(), i);
+                }
+                if matches!(self.home, Home::Kernel { .. }) {
+                    self.loaded.insert(key, name.clone());
+                }
+                name
+            }
+        };
+        [&index[..axis], &[Dim::sym(name)], &index[axis + count..]].concat()
+    }
+
+    /// An element of an index tensor that must lie inside an axis of this size.
+    pub(crate) fn load_index(&mut self, indices: Value, at: &[Dim], size: &Dim) -> V {
+        let i = self.value(indices, at);
+        let size = self.uniform(size);
+        let inside = self.b.compare(Compare::ULt, i, size);
+        let code = self.shared.message("an index lies outside of its axis");
+        let level = self.b.level(inside).max(self.b.guard_level());
+        let level = if matches!(self.home, Home::Entry { .. }) { self.b.depth() } else { level };
+        self.b.at_level(level, |b| b.check(inside, code));
+        i
+    }
+
+    /// Write numbers to consecutive elements (one per lane) of a buffer of the given length.
+    pub(crate) fn store(&mut self, dtype: DType, pointer: V, position: &Dim, length: &Dim, x: V) {
+        let raw = scalar::encode(self.b, dtype, x);
+        match self.index(position) {
+            Index::Uniform(i) | Index::Steps(i, 1) => {
+                self.check_bounds(length, i, self.lanes, false);
+                self.b.store(pointer, i, raw);
+            }
+            other => {
+                for l in 0..self.lanes {
+                    let i = match &other {
+                        Index::Steps(first, step) => {
+                            let offset = self.b.i64(i64::from(l) * step);
+                            self.b.add(*first, offset)
+                        }
+                        Index::Lanes(lanes) => lanes[l as usize],
+                        Index::Uniform(i) => *i,
+                    };
+                    self.check_bounds(length, i, 1, false);
+                    let lane = self.b.extract(raw, l);
+                    self.b.store(pointer, i, lane);
+                }
+            }
+        }
+    }
+
+    /// The outermost depth where all symbols of an index are known and reading memory is allowed.
+    pub(crate) fn level_of(&mut self, index: &[Dim]) -> usize {
+        if matches!(self.home, Home::Entry { .. }) {
+            return self.b.depth();
+        }
+        let mut symbols = Vec::new();
+        index.iter().for_each(|d| d.for_each_sym(&mut |s| symbols.push(s.clone())));
+        let mut level = self.b.guard_level();
+        for s in symbols {
+            let values = match self.varying.get(&s) {
+                Some(lanes) => lanes.clone(),
+                None => vec![self.symbol(&s)],
+            };
+            values.into_iter().for_each(|v| level = level.max(self.b.level(v)));
+        }
+        level
+    }
+}
+
+/// What a view makes of an index: another index, or a position in its operand's buffer.
+pub(crate) enum View {
+    Index(Vec<Dim>),
+    Position(Dim),
+}

@@ -1,0 +1,452 @@
+//! Memory of a run: one arena whose layout is planned over the whole schedule, and blocks for sizes that only the run itself finds out.
+use super::{Entry, Frame, ResultHome, Slot, sizes::Sizes};
+use crate::{
+    Result,
+    lower::{fuse::Buffer, index::linear, pointwise::Pointwise},
+    scalar,
+};
+use numrsc_ir::{
+    Dim, Type, Value,
+    dim::Sym,
+    kernel::{Binary, Compare, Convert, Elem, Host, Ty, V, build::Builder, context},
+};
+use std::collections::HashMap;
+
+/// Every buffer starts at a multiple of this.
+const ALIGN: i64 = 64;
+/// What a size that is not known is taken for when buffers are ordered.
+const TYPICAL: i64 = 64;
+
+/// Who owns the memory of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Memory {
+    /// Somebody else, for the whole run.
+    Outside,
+    Arena(usize),
+    /// A block that is given back after the last use.
+    Heap,
+    Output(usize),
+}
+
+impl Memory {
+    pub(super) fn is_for(self, home: ResultHome) -> bool {
+        match home {
+            ResultHome::Output(i) => self == Memory::Output(i),
+            ResultHome::Heap => self == Memory::Heap,
+            ResultHome::Scalar => false,
+        }
+    }
+}
+
+/// What a run needs, as far as it is known before: the arena as a formula over the sizes of the inputs and the number of threads.
+#[derive(Clone, Debug)]
+pub struct MemoryPlan {
+    /// Bytes and time of use of every buffer, from the lowest place to the highest.
+    buffers: Vec<(Dim, usize, usize)>,
+    /// Bytes of the arena if they depend on nothing.
+    pub fixed: Option<u64>,
+    /// Does a run need further memory, of sizes that depend on the data?
+    pub heap: bool,
+}
+
+/// The name of the number of threads in the formula.
+pub const THREADS: &str = "threads";
+
+impl MemoryPlan {
+    /// Bytes of the arena for these sizes; `None` if one is missing.
+    pub fn arena_bytes(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<u64> {
+        let sizes = self.sizes(of)?;
+        let mut ends: Vec<i64> = Vec::new();
+        for (i, (_, start, end)) in self.buffers.iter().enumerate() {
+            let below = self.buffers[..i].iter().zip(&ends).filter(|((_, s, e), _)| s <= end && start <= e);
+            let offset = below.map(|(_, &top)| top).max().unwrap_or(0);
+            ends.push(offset + sizes[i]);
+        }
+        Some((ends.into_iter().max().unwrap_or(0) + ALIGN) as u64)
+    }
+
+    /// The most bytes in use at any one time, which no layout can be below.
+    pub fn lower_bound(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<u64> {
+        let mut changes: Vec<(usize, i64)> = Vec::new();
+        for ((_, start, end), size) in self.buffers.iter().zip(self.sizes(of)?) {
+            changes.push((*start, size));
+            changes.push((*end + 1, -size));
+        }
+        changes.sort_unstable();
+        let (mut now, mut most) = (0, 0);
+        for (_, change) in changes {
+            now += change;
+            most = most.max(now);
+        }
+        Some(most as u64)
+    }
+
+    fn sizes(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<Vec<i64>> {
+        self.buffers.iter().map(|(bytes, ..)| bytes.eval(of).map(round_up)).collect()
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Plan {
+    /// Where in the entry the layout is computed, and how many values there are before it.
+    pub mark: Option<(usize, u32)>,
+    weights: Option<V>,
+    outputs: Option<V>,
+    threads: Option<V>,
+    buffers: Vec<Planned>,
+    position: usize,
+    heap: bool,
+    /// The names of the values that sizes are made of.
+    names: HashMap<Sym, Sym>,
+}
+
+struct Planned {
+    pointer: V,
+    /// Over symbols that name values of the entry.
+    bytes: Dim,
+    start: usize,
+    end: usize,
+}
+
+impl Plan {
+    pub(super) fn start(&mut self, weights: V, outputs: V, threads: V) {
+        (self.weights, self.outputs, self.threads) = (Some(weights), Some(outputs), Some(threads));
+    }
+
+    pub(super) fn mark_here(&mut self, b: &Builder, symbols: &HashMap<Sym, V>) {
+        self.mark = Some((b.place_here(), b.count()));
+        self.names = symbols.iter().map(|(s, v)| (value_name(*v), s.clone())).collect();
+        self.names.insert(value_name(self.threads.expect("set at the start")), THREADS.into());
+    }
+
+    pub(super) fn step(&mut self) {
+        self.position += 1;
+    }
+
+    pub(super) fn weights(&self) -> V {
+        self.weights.expect("set at the start")
+    }
+
+    pub(super) fn outputs(&self) -> V {
+        self.outputs.expect("set at the start")
+    }
+}
+
+impl Entry {
+    /// Memory for a tensor of that many elements.
+    pub(super) fn allocate(&mut self, frame: &mut Frame<'_>, v: Value, elements: &Dim) -> Result<V> {
+        let size = scalar::memory(frame.scope.dtype(v)).size();
+        let bytes = elements * &Dim::Const(size);
+        let (pointer, memory) = match frame.homes.get(&v).copied() {
+            Some(ResultHome::Output(i)) => (self.output(frame, i, &bytes)?, Memory::Output(i)),
+            Some(ResultHome::Heap) => (self.block(frame, &bytes)?, Memory::Heap),
+            Some(ResultHome::Scalar) | None => match self.in_arena(&frame.sizes, &bytes) {
+                Some((pointer, id)) => (pointer, Memory::Arena(id)),
+                None => (self.block(frame, &bytes)?, Memory::Heap),
+            },
+        };
+        frame.scope.buffers.insert(v, Buffer { pointer });
+        frame.memory.insert(v, memory);
+        Ok(pointer)
+    }
+
+    /// Memory for that many bytes, until it is given back.
+    pub(crate) fn temporary(&mut self, frame: &mut Frame<'_>, bytes: &Dim) -> Result<(V, Memory)> {
+        Ok(match self.in_arena(&frame.sizes, bytes) {
+            Some((pointer, id)) => (pointer, Memory::Arena(id)),
+            None => (self.block(frame, bytes)?, Memory::Heap),
+        })
+    }
+
+    /// Memory for the time of one kernel; `per_worker` bytes for each thread.
+    pub(crate) fn scratch(&mut self, frame: &mut Frame<'_>, per_worker: &Dim) -> Result<(V, Memory)> {
+        let threads = value_name(self.plan.threads.expect("set at the start"));
+        let padded = &per_worker.ceil_div(&Dim::Const(ALIGN)) * &Dim::Const(ALIGN);
+        if let Some(early) = self.early(&frame.sizes, &padded) {
+            let (pointer, id) = self.planned(&early * &Dim::sym(threads));
+            return Ok((pointer, Memory::Arena(id)));
+        }
+        let one = self.size(&mut frame.sizes, &padded)?;
+        let all = self.checked_mul(one, self.plan.threads.expect("set at the start"));
+        Ok((self.block_of(all), Memory::Heap))
+    }
+
+    /// Give memory back.
+    pub(crate) fn give_back(&mut self, pointer: V, memory: Memory) {
+        match memory {
+            Memory::Arena(id) => {
+                self.plan.buffers[id].end = self.plan.position;
+                self.plan.position += 1;
+            }
+            Memory::Heap => {
+                let context = self.context();
+                self.b.host(Host::Free, vec![context, pointer]);
+            }
+            Memory::Outside | Memory::Output(_) => {}
+        }
+    }
+
+    pub(super) fn release(&mut self, frame: &mut Frame<'_>, v: Value) {
+        if let Some(memory) = frame.memory.insert(v, Memory::Outside) {
+            self.give_back(frame.scope.buffers[&v].pointer, memory);
+        }
+    }
+
+    /// Let a tensor take over the memory of one that is read for the last time, if it may.
+    pub(super) fn take_over(&mut self, frame: &mut Frame<'_>, v: Value, candidates: &[Value]) -> Option<V> {
+        if frame.homes.contains_key(&v) {
+            return None;
+        }
+        let elements = Dim::product(frame.scope.shape(v));
+        let fits = |old: &&Value| {
+            frame.last_use[old.0 as usize] == v.0 as usize
+                && matches!(frame.memory.get(old), Some(Memory::Arena(_) | Memory::Heap))
+                && Dim::product(frame.scope.shape(**old)) == elements
+        };
+        let old = *candidates.iter().find(fits)?;
+        let memory = frame.memory.insert(old, Memory::Outside)?;
+        let pointer = frame.scope.buffers[&old].pointer;
+        frame.scope.buffers.insert(v, Buffer { pointer });
+        frame.memory.insert(v, memory);
+        Some(pointer)
+    }
+
+    fn in_arena(&mut self, sizes: &Sizes, bytes: &Dim) -> Option<(V, usize)> {
+        let early = self.early(sizes, bytes)?;
+        Some(self.planned(early))
+    }
+
+    fn planned(&mut self, bytes: Dim) -> (V, usize) {
+        let pointer = self.b.declare(Ty::PTR);
+        let start = self.plan.position;
+        self.plan.buffers.push(Planned { pointer, bytes, start, end: usize::MAX });
+        (pointer, self.plan.buffers.len() - 1)
+    }
+
+    /// The expression over values that are known when the layout is computed; `None` if it needs later ones.
+    fn early(&self, sizes: &Sizes, d: &Dim) -> Option<Dim> {
+        let (_, count) = self.plan.mark?;
+        let mut known: HashMap<Sym, Dim> = HashMap::new();
+        let mut late = false;
+        d.for_each_sym(&mut |s| {
+            let value = match sizes.symbols.get(s) {
+                Some(&v) => {
+                    let constant = self.b.as_const(v).map(|c| Dim::Const(c as i64));
+                    let early = v.0 < count && self.b.level(v) == 0;
+                    constant.or_else(|| early.then(|| Dim::sym(value_name(v))))
+                }
+                None => self.shared.meaning(s).and_then(|m| self.early(sizes, &m)),
+            };
+            match value {
+                Some(d) => drop(known.insert(s.clone(), d)),
+                None => late = true,
+            }
+        });
+        (!late).then(|| d.subst(&|s| known.get(s).cloned()))
+    }
+
+    /// A new block for that many bytes.
+    pub(super) fn block(&mut self, frame: &mut Frame<'_>, bytes: &Dim) -> Result<V> {
+        let bytes = self.size(&mut frame.sizes, bytes)?;
+        Ok(self.block_of(bytes))
+    }
+
+    pub(super) fn block_of(&mut self, bytes: V) -> V {
+        self.plan.heap = true;
+        let least = self.b.i64(ALIGN);
+        let bytes = self.b.binary(Binary::SMax, bytes, least);
+        let context = self.context();
+        let pointer = self.b.host(Host::Alloc, vec![context, bytes]);
+        self.check_memory(pointer);
+        pointer
+    }
+
+    fn check_memory(&mut self, pointer: V) {
+        let place = std::mem::take(&mut self.shared.place);
+        let code = self.shared.message("out of memory");
+        self.shared.place = place;
+        let address = self.b.convert(Convert::Pointer, pointer, Elem::I64);
+        let null = self.b.i64(0);
+        let found = self.b.compare(Compare::Ne, address, null);
+        self.b.check(found, code);
+    }
+
+    /// Where an output goes: to the caller's memory if there is room, else to a new block.
+    fn output(&mut self, frame: &mut Frame<'_>, number: usize, bytes: &Dim) -> Result<V> {
+        let bytes = self.size(&mut frame.sizes, bytes)?;
+        let outputs = self.plan.outputs();
+        let base = number as i64 * context::TENSOR_SLOTS;
+        let (data, room) = (self.b.i64(base + context::TENSOR_DATA), self.b.i64(base + context::TENSOR_ROOM));
+        let (data, room) = (self.b.load(Ty::PTR, outputs, data), self.b.load(Ty::I64, outputs, room));
+        let enough = self.b.compare(Compare::Le, bytes, room);
+        self.b.open_branch();
+        let there = self.b.close_branch(vec![data]);
+        self.b.open_branch();
+        let heap = self.plan.heap;
+        let new = self.block_of(bytes);
+        self.plan.heap = heap;
+        let new = self.b.close_branch(vec![new]);
+        Ok(self.b.close_if(enough, there, new)[0])
+    }
+
+    /// A copy of a result in its own home.
+    pub(super) fn copy_result(&mut self, frame: &mut Frame<'_>, r: Value, home: ResultHome) -> Result<V> {
+        let shape: Vec<Dim> = frame.scope.shape(r).iter().map(|d| self.shared.size(d)).collect();
+        let elements = Dim::product(&shape);
+        let bytes = &elements * &Dim::Const(scalar::memory(frame.scope.dtype(r)).size());
+        let pointer = match home {
+            ResultHome::Output(i) => self.output(frame, i, &bytes)?,
+            ResultHome::Heap | ResultHome::Scalar => self.block(frame, &bytes)?,
+        };
+        let kernel = Pointwise {
+            name: "copy".into(),
+            domain: shape.clone(),
+            source: r,
+            from: &<[Dim]>::to_vec,
+            to: &|index| linear(index, &shape),
+            length: elements,
+        }
+        .kernel(&mut self.shared, &frame.scope);
+        self.launch(frame, kernel, pointer, None)?;
+        Ok(pointer)
+    }
+
+    /// A tensor of the frame as a value for others.
+    pub(super) fn slot(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<Slot> {
+        match frame.scope.func.ty(v) {
+            Type::Tensor(t) => {
+                let shape = t.shape.clone();
+                let sizes = shape.iter().map(|d| self.size(&mut frame.sizes, d)).collect::<Result<Vec<V>>>()?;
+                Ok(Slot::Tensor { pointer: frame.scope.buffers[&v].pointer, sizes })
+            }
+            _ => Ok(frame.others[&v].clone()),
+        }
+    }
+
+    /// Lay out the arena, in front of everything that uses it.
+    pub(super) fn lay_out(&mut self) -> MemoryPlan {
+        let (place, _) = self.plan.mark.expect("the main function was lowered");
+        let mut buffers = std::mem::take(&mut self.plan.buffers);
+        let end = self.plan.position;
+        buffers.iter_mut().filter(|b| b.end == usize::MAX).for_each(|b| b.end = end);
+        let typical: Vec<i64> = buffers.iter().map(|b| round_up(typical(&b.bytes))).collect();
+        let offsets = pack(&buffers, &typical);
+        let mut order: Vec<usize> = (0..buffers.len()).collect();
+        order.sort_by_key(|&i| (offsets[i], i));
+        let fixed = buffers.iter().all(|b| b.bytes.as_const().is_some());
+
+        let later = self.b.step_back(place);
+        let mut fixed_bytes = None;
+        if fixed {
+            let total = (0..buffers.len()).map(|i| offsets[i] + typical[i]).max().unwrap_or(0) + ALIGN;
+            fixed_bytes = Some(total as u64);
+            let total = self.b.i64(total);
+            let arena = self.arena(total, buffers.is_empty());
+            for (b, &offset) in buffers.iter().zip(&offsets) {
+                let offset = self.b.i64(offset);
+                self.b.define(b.pointer, arena, offset);
+            }
+        } else {
+            self.lay_out_at_run_time(&buffers, &order);
+        }
+        self.b.step_forward(later);
+        let named = |d: &Dim| d.subst(&|s| self.plan.names.get(s).map(|n| Dim::sym(n.clone())));
+        let buffers = order.iter().map(|&i| &buffers[i]).map(|b| (named(&b.bytes), b.start, b.end)).collect();
+        MemoryPlan { buffers, fixed: fixed_bytes, heap: self.plan.heap }
+    }
+
+    /// The order of buffers is that of the typical case; each lies above all that live at the same time and are below it there.
+    fn lay_out_at_run_time(&mut self, buffers: &[Planned], order: &[usize]) {
+        let mut sizes = Sizes::default();
+        for b in buffers {
+            b.bytes.for_each_sym(&mut |s| {
+                let number = s[1..].parse().expect("the name of a value");
+                sizes.symbols.insert(s.clone(), V(number));
+            });
+        }
+        let mut places: Vec<(V, V)> = vec![(self.context, self.context); buffers.len()];
+        let (more, mask, zero) = (self.b.i64(ALIGN - 1), self.b.i64(-ALIGN), self.b.i64(0));
+        let mut total = zero;
+        for (n, &i) in order.iter().enumerate() {
+            let bytes = self.size(&mut sizes, &buffers[i].bytes).expect("all symbols are values");
+            let bytes = self.b.binary(Binary::SMax, bytes, zero);
+            let bytes = self.checked_add(bytes, more);
+            let bytes = self.b.and(bytes, mask);
+            let mut offset = zero;
+            for &j in order[..n].iter().filter(|&&j| overlap(&buffers[i], &buffers[j])) {
+                offset = self.b.binary(Binary::SMax, offset, places[j].1);
+            }
+            let end = self.checked_add(offset, bytes);
+            total = self.b.binary(Binary::SMax, total, end);
+            places[i] = (offset, end);
+        }
+        let slack = self.b.i64(ALIGN);
+        let total = self.checked_add(total, slack);
+        let arena = self.arena(total, false);
+        for (b, (offset, _)) in buffers.iter().zip(&places) {
+            self.b.define(b.pointer, arena, *offset);
+        }
+    }
+
+    /// The arena, which the runtime makes larger if it is too small.
+    fn arena(&mut self, bytes: V, unused: bool) -> V {
+        let arena = self.context_slot(Ty::PTR, context::ARENA);
+        if unused {
+            return arena;
+        }
+        let there = self.context_slot(Ty::I64, context::ARENA_BYTES);
+        let enough = self.b.compare(Compare::Le, bytes, there);
+        self.b.open_branch();
+        let same = self.b.close_branch(vec![arena]);
+        self.b.open_branch();
+        let context = self.context();
+        let new = self.b.host(Host::Arena, vec![context, bytes]);
+        self.check_memory(new);
+        let new = self.b.close_branch(vec![new]);
+        self.b.close_if(enough, same, new)[0]
+    }
+}
+
+fn round_up(bytes: i64) -> i64 {
+    (bytes.max(0) + ALIGN - 1) / ALIGN * ALIGN
+}
+
+fn typical(d: &Dim) -> i64 {
+    d.eval(&|_| Some(TYPICAL)).unwrap_or(TYPICAL).clamp(0, 1 << 40)
+}
+
+/// Are two buffers in use at the same time?
+fn overlap(a: &Planned, b: &Planned) -> bool {
+    a.start <= b.end && b.start <= a.end
+}
+
+/// Offsets by which no two buffers in use at the same time overlap: the largest first, each in the lowest gap that it fits.
+fn pack(buffers: &[Planned], sizes: &[i64]) -> Vec<i64> {
+    let mut order: Vec<usize> = (0..buffers.len()).collect();
+    order.sort_by_key(|&i| (-sizes[i], buffers[i].start, i));
+    let mut offsets = vec![0; buffers.len()];
+    let mut placed: Vec<usize> = Vec::new();
+    for i in order {
+        let mut taken: Vec<(i64, i64)> = placed
+            .iter()
+            .filter(|&&j| overlap(&buffers[i], &buffers[j]))
+            .map(|&j| (offsets[j], offsets[j] + sizes[j]))
+            .collect();
+        taken.sort_unstable();
+        let mut at = 0;
+        for (low, high) in taken {
+            if at + sizes[i] <= low {
+                break;
+            }
+            at = at.max(high);
+        }
+        offsets[i] = at;
+        placed.push(i);
+    }
+    offsets
+}
+
+/// A value of the entry as a symbol.
+fn value_name(v: V) -> Sym {
+    format!("%{}", v.0).into()
+}

@@ -1,0 +1,369 @@
+//! The entry function: compiled code that checks inputs, computes sizes, and launches the kernels in order. Nested functions become part of it.
+mod checks;
+mod control;
+mod memory;
+mod ops;
+mod sequence;
+mod sizes;
+
+use super::{
+    Lowered, Options,
+    cx::{Cx, Home},
+    fuse::{Buffer, Fusion, Scope, fuse, is_statement},
+    pointwise::Kernel,
+    shared::{Arg, Shared},
+    weights::Weights,
+};
+use crate::Result;
+pub(super) use memory::Memory;
+use memory::Plan;
+pub use memory::{MemoryPlan, THREADS};
+use numrsc_ir::{
+    Dim, Func, Op, Type, Value,
+    dim::Sym,
+    kernel::{FuncId, Function, Kind, Module, Ty, V, build::Builder, context},
+};
+use sizes::Sizes;
+use std::collections::{HashMap, HashSet};
+
+/// Lower a verified function to a module whose last function is the entry.
+pub(crate) fn lower(func: &Func, options: &Options) -> Result<Lowered> {
+    let mut entry = Entry::new(options);
+    entry.run_main(func)?;
+    Ok(entry.finish())
+}
+
+/// A value of a function being lowered, at run time.
+#[derive(Clone, Debug)]
+pub(crate) enum Slot {
+    Tensor { pointer: V, sizes: Vec<V> },
+    Seq(V),
+    Tuple(Vec<Slot>),
+}
+
+/// Where the results of a function go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ResultHome {
+    /// Output of this number.
+    Output(usize),
+    /// A new block that the caller owns.
+    Heap,
+    /// A scalar that the caller reads at once.
+    Scalar,
+}
+
+pub(crate) struct Entry {
+    pub b: Builder,
+    pub shared: Shared,
+    pub context: V,
+    functions: Vec<Function>,
+    known: HashMap<Function, FuncId>,
+    weights: Weights,
+    plan: Plan,
+    /// A kernel that copies bytes, once there is one.
+    copy: Option<FuncId>,
+}
+
+/// A function in the course of being lowered.
+pub(crate) struct Frame<'f> {
+    pub scope: Scope<'f>,
+    pub fusion: Fusion,
+    pub sizes: Sizes,
+    pub memory: HashMap<Value, Memory>,
+    /// Sequences and tuples.
+    pub others: HashMap<Value, Slot>,
+    pub homes: HashMap<Value, ResultHome>,
+    /// Results of tuples that somebody owns.
+    pub taken: HashSet<(Value, usize)>,
+    /// After which node each stored value is not needed any more.
+    pub last_use: Vec<usize>,
+}
+
+impl Entry {
+    fn new(options: &Options) -> Entry {
+        let b = Builder::new(Kind::Entry, &[Ty::PTR]);
+        let context = b.params()[0];
+        Entry {
+            b,
+            shared: Shared::new(options.machine, options.sanitize),
+            context,
+            functions: vec![],
+            known: HashMap::new(),
+            weights: Weights::default(),
+            plan: Plan::default(),
+            copy: None,
+        }
+    }
+
+    fn finish(mut self) -> Lowered {
+        let memory = self.lay_out();
+        let entry = self.b.finish("entry", vec![]);
+        self.functions.push(entry);
+        let module = Module { functions: self.functions };
+        Lowered { module, weights: self.weights, messages: self.shared.messages, memory }
+    }
+
+    /// A slot of the run context.
+    fn context_slot(&mut self, ty: Ty, slot: i64) -> V {
+        let (context, slot) = (self.context, self.b.i64(slot));
+        self.b.load(ty, context, slot)
+    }
+
+    fn run_main(&mut self, func: &Func) -> Result<()> {
+        let inputs = self.context_slot(Ty::PTR, context::INPUTS);
+        let outputs = self.context_slot(Ty::PTR, context::OUTPUTS);
+        let weights = self.context_slot(Ty::PTR, context::WEIGHTS);
+        let threads = self.context_slot(Ty::I64, context::THREADS);
+        let mut args = Vec::new();
+        for (i, p) in func.params().into_iter().enumerate() {
+            let base = i as i64 * context::TENSOR_SLOTS;
+            let (data, sizes) = (self.b.i64(base + context::TENSOR_DATA), self.b.i64(base + context::TENSOR_SIZES));
+            let data = self.b.load(Ty::PTR, inputs, data);
+            args.push(match func.ty(p) {
+                Type::Tensor(t) => {
+                    let sizes = self.b.load(Ty::PTR, inputs, sizes);
+                    let sizes = (0..t.rank() as i64).map(|a| {
+                        let a = self.b.i64(a);
+                        self.b.load(Ty::I64, sizes, a)
+                    });
+                    Slot::Tensor { pointer: data, sizes: sizes.collect() }
+                }
+                _ => Slot::Seq(data),
+            });
+        }
+        self.plan.start(weights, outputs, threads);
+        let homes: Vec<ResultHome> = (0..func.results().len()).map(ResultHome::Output).collect();
+        self.run(func, &args, HashMap::new(), &homes)?;
+        Ok(())
+    }
+
+    /// Run a function on arguments; the results are where `homes` says.
+    pub(super) fn run(
+        &mut self,
+        func: &Func,
+        args: &[Slot],
+        symbols: HashMap<Sym, V>,
+        homes: &[ResultHome],
+    ) -> Result<Vec<Slot>> {
+        let stored: Vec<Value> =
+            func.results().iter().zip(homes).filter(|(_, h)| **h != ResultHome::Scalar).map(|(r, _)| *r).collect();
+        let mut frame = Frame {
+            scope: Scope { func, buffers: HashMap::new() },
+            fusion: fuse(func, &stored, &mut self.shared),
+            sizes: Sizes::new(symbols),
+            memory: HashMap::new(),
+            others: HashMap::new(),
+            homes: HashMap::new(),
+            taken: HashSet::new(),
+            last_use: vec![],
+        };
+        for (r, home) in func.results().iter().zip(homes) {
+            frame.homes.entry(*r).or_insert(*home);
+        }
+        self.bind_params(&mut frame, args)?;
+        if self.plan.mark.is_none() {
+            self.plan.mark_here(&self.b, &frame.sizes.symbols);
+        }
+        frame.last_use = last_uses(func, &frame.fusion);
+        let mut ending: HashMap<usize, Vec<Value>> = HashMap::new();
+        for (v, &end) in (0..).map(Value).zip(&frame.last_use) {
+            ending.entry(end).or_default().push(v);
+        }
+        for (v, node) in func.values() {
+            self.shared.place = place(func, v);
+            self.check(&mut frame, v)?;
+            if frame.fusion.stored[v.0 as usize] || is_statement(&node.op) {
+                self.emit(&mut frame, v)?;
+            }
+            for old in ending.remove(&(v.0 as usize)).unwrap_or_default() {
+                self.release(&mut frame, old);
+            }
+        }
+        self.results(&mut frame, homes)
+    }
+
+    fn bind_params(&mut self, frame: &mut Frame<'_>, args: &[Slot]) -> Result<()> {
+        let func = frame.scope.func;
+        let mut pairs = Vec::new();
+        for (i, (p, arg)) in func.params().into_iter().zip(args).enumerate() {
+            match (func.ty(p), arg) {
+                (Type::Tensor(t), Slot::Tensor { pointer, sizes }) => {
+                    let name = func.param_names.get(i).map_or(format!("parameter {i}"), |n| format!("input `{n}`"));
+                    for (a, (dim, &size)) in t.shape.iter().zip(sizes).enumerate() {
+                        let what = format!("{name}: the size of axis {a} is not {dim}");
+                        pairs.push((dim.clone(), size, what));
+                    }
+                    frame.scope.buffers.insert(p, Buffer { pointer: *pointer });
+                    frame.memory.insert(p, Memory::Outside);
+                }
+                (_, other) => {
+                    frame.others.insert(p, other.clone());
+                }
+            }
+        }
+        self.shared.place = String::new();
+        self.unify(&mut frame.sizes, pairs)
+    }
+
+    /// Hand over the results.
+    fn results(&mut self, frame: &mut Frame<'_>, homes: &[ResultHome]) -> Result<Vec<Slot>> {
+        let func = frame.scope.func;
+        let mut slots = Vec::new();
+        let mut given: Vec<Value> = Vec::new();
+        for (&r, &home) in func.results().iter().zip(homes) {
+            self.shared.place = place(func, r);
+            let slot = match func.ty(r) {
+                Type::Tensor(t) if home == ResultHome::Scalar => {
+                    let _ = t;
+                    let x = self.scalar(frame, r);
+                    Slot::Tensor { pointer: x, sizes: vec![] }
+                }
+                Type::Tensor(t) => {
+                    let own = !given.contains(&r) && frame.memory.get(&r).is_some_and(|m| m.is_for(home));
+                    let pointer = if own {
+                        given.push(r);
+                        frame.scope.buffers[&r].pointer
+                    } else {
+                        self.copy_result(frame, r, home)?
+                    };
+                    let shape = t.shape.clone();
+                    let sizes = shape.iter().map(|d| self.size(&mut frame.sizes, d)).collect::<Result<Vec<V>>>()?;
+                    Slot::Tensor { pointer, sizes }
+                }
+                _ => frame.others[&r].clone(),
+            };
+            if let ResultHome::Output(i) = home {
+                self.give_output(i, &slot);
+            }
+            slots.push(slot);
+        }
+        Ok(slots)
+    }
+
+    /// Tell the runtime where an output is.
+    fn give_output(&mut self, number: usize, slot: &Slot) {
+        let outputs = self.plan.outputs();
+        let base = number as i64 * context::TENSOR_SLOTS;
+        let data_slot = self.b.i64(base + context::TENSOR_DATA);
+        match slot {
+            Slot::Tensor { pointer, sizes } => {
+                self.b.store(outputs, data_slot, *pointer);
+                let sizes_slot = self.b.i64(base + context::TENSOR_SIZES);
+                let array = self.b.load(Ty::PTR, outputs, sizes_slot);
+                for (a, &size) in sizes.iter().enumerate() {
+                    let a = self.b.i64(a as i64);
+                    self.b.store(array, a, size);
+                }
+            }
+            Slot::Seq(pointer) => self.b.store(outputs, data_slot, *pointer),
+            Slot::Tuple(_) => unreachable!("tuples are no outputs"),
+        }
+    }
+
+    /// The value of a scalar tensor, as a number.
+    pub(super) fn scalar(&mut self, frame: &Frame<'_>, v: Value) -> V {
+        let home = Home::Entry { symbols: &frame.sizes.symbols };
+        Cx::new(&mut self.b, &mut self.shared, &frame.scope, home).value(v, &[])
+    }
+
+    /// Add a function unless there is the same already.
+    pub(super) fn function(&mut self, mut f: Function) -> FuncId {
+        let name = std::mem::take(&mut f.name);
+        if let Some(&id) = self.known.get(&f) {
+            return id;
+        }
+        let id = FuncId(self.functions.len() as u32);
+        self.known.insert(f.clone(), id);
+        f.name = format!("{name}_{}", id.0);
+        self.functions.push(f);
+        id
+    }
+
+    /// Launch a kernel that writes to `output`.
+    pub(crate) fn launch(
+        &mut self,
+        frame: &mut Frame<'_>,
+        kernel: Kernel,
+        output: V,
+        scratch: Option<V>,
+    ) -> Result<()> {
+        let Kernel { function, args, extent, work, .. } = kernel;
+        if extent == Dim::ZERO {
+            return Ok(());
+        }
+        let id = self.function(function);
+        let mut values = Vec::with_capacity(args.len());
+        for arg in args {
+            values.push(match arg {
+                Arg::Pointer(v) => frame.scope.buffers[&v].pointer,
+                Arg::Size(d) => self.size(&mut frame.sizes, &d)?,
+                Arg::Entry(v) => v,
+                Arg::Output => output,
+                Arg::Scratch => scratch.expect("a kernel with scratch memory gets some"),
+            });
+        }
+        let extent = self.size(&mut frame.sizes, &extent)?;
+        let grain = self.grain(frame, &work)?;
+        self.b.launch(id, values, extent, grain);
+        self.plan.step();
+        Ok(())
+    }
+
+    /// How many units of a kernel's extent are worth a thread.
+    fn grain(&mut self, frame: &mut Frame<'_>, work: &Dim) -> Result<V> {
+        const WORTHWHILE: i64 = 1 << 16;
+        if let Some(w) = work.as_const() {
+            return Ok(self.b.i64(1 + WORTHWHILE / w.max(1)));
+        }
+        let w = self.size(&mut frame.sizes, work)?;
+        let (enough, one) = (self.b.i64(WORTHWHILE), self.b.i64(1));
+        let count = self.b.udiv(enough, w);
+        Ok(self.b.add(count, one))
+    }
+
+    /// The shape of a node, with sizes as polynomials of plain symbols.
+    pub(crate) fn shape_of(&mut self, frame: &Frame<'_>, v: Value) -> Vec<Dim> {
+        frame.scope.shape(v).iter().map(|d| self.shared.size(d)).collect()
+    }
+
+    /// The address of a constant.
+    pub(crate) fn place_weights(&mut self, value: &numrsc_ir::Tensor) -> V {
+        let offset = self.weights.place(value) as i64;
+        let (weights, offset) = (self.plan.weights(), self.b.i64(offset));
+        self.b.offset(weights, offset)
+    }
+
+    pub(super) fn context(&self) -> V {
+        self.context
+    }
+}
+
+/// The node of a function, for messages.
+fn place(func: &Func, v: Value) -> String {
+    let node = func.node(v);
+    match &node.op {
+        Op::Param { .. } => String::new(),
+        op => format!("`{op}` {v}"),
+    }
+}
+
+/// After which node each stored value is not needed any more.
+fn last_uses(func: &Func, fusion: &Fusion) -> Vec<usize> {
+    let mut last: Vec<usize> = (0..func.nodes().len()).collect();
+    for (v, node) in func.values() {
+        if fusion.stored[v.0 as usize] || is_statement(&node.op) {
+            for r in &fusion.reads[v.0 as usize] {
+                last[r.0 as usize] = v.0 as usize;
+            }
+        }
+    }
+    for r in func.results() {
+        last[r.0 as usize] = usize::MAX;
+        for read in &fusion.reads[r.0 as usize] {
+            if !fusion.stored[r.0 as usize] {
+                last[read.0 as usize] = usize::MAX;
+            }
+        }
+    }
+    last
+}

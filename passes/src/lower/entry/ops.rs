@@ -1,0 +1,283 @@
+//! One node after the other: memory for its result, and the kernels that compute it.
+use super::{Entry, Frame, memory::Memory};
+use crate::{
+    Result,
+    lower::{contract, conv, fuse::Buffer, index::linear, pointwise::Pointwise, scan, scatter, shared::Arg, sort},
+    scalar,
+};
+use numrsc_ir::{
+    DType, Dim, Op, Tensor, Type, Value,
+    kernel::{Compare, Convert, Elem, Kind, Ty, V, build::Builder},
+};
+
+impl Entry {
+    pub(super) fn emit(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
+        let node = frame.scope.func.node(v);
+        match &node.op {
+            Op::Param { .. } => Ok(()),
+            Op::Const { value } => self.constant(frame, v, value),
+            Op::Bind { dim } => {
+                let x = self.scalar(frame, node.args[0]);
+                if !dim.starts_with('$') {
+                    let zero = self.b.i64(0);
+                    let fits = self.b.compare(Compare::Le, zero, x);
+                    self.demand(fits, &format!("the size `{dim}` is negative"));
+                }
+                frame.sizes.symbols.insert(dim.clone(), x);
+                if frame.fusion.stored[v.0 as usize] { self.store_scalar(frame, v, x) } else { Ok(()) }
+            }
+            Op::Concat { axis } => self.concat(frame, v, *axis as usize),
+            Op::Pad { low, high } => self.pad(frame, v, low, high),
+            Op::Scan { .. } => {
+                let kernel = scan::kernel(&mut self.shared, &frame.scope, v);
+                let output = self.allocate_for(frame, v)?;
+                self.launch(frame, kernel, output, None)
+            }
+            Op::ArgSort { axis, .. } => {
+                let kernel = sort::kernel(&mut self.shared, &frame.scope, v);
+                let output = self.allocate_for(frame, v)?;
+                let n = frame.scope.shape(node.args[0])[*axis as usize].clone();
+                let (scratch, memory) = self.scratch(frame, &(&n * &Dim::Const(16)))?;
+                self.launch(frame, kernel, output, Some(scratch))?;
+                self.give_back(scratch, memory);
+                Ok(())
+            }
+            Op::Compress { count } => self.compress(frame, v, count),
+            Op::Scatter { .. } => self.scatter(frame, v),
+            Op::Contract { .. } => contract::emit(self, frame, v),
+            Op::Conv { .. } => conv::emit(self, frame, v),
+            Op::If { .. } | Op::Loop { .. } => {
+                if matches!(node.op, Op::If { .. }) {
+                    self.branch(frame, v)?
+                } else {
+                    self.repeat(frame, v)?
+                }
+                self.drop_unused_results(frame, v);
+                Ok(())
+            }
+            Op::Get { index } => self.get(frame, v, *index as usize),
+            Op::SeqMake { .. } | Op::SeqLen {} | Op::SeqAt { .. } | Op::SeqInsert { .. } | Op::SeqErase { .. } => {
+                self.sequence(frame, v)
+            }
+            Op::Map { .. }
+            | Op::Gather { .. }
+            | Op::Reduce { .. }
+            | Op::Arg { .. }
+            | Op::Window { .. }
+            | Op::Iota { .. }
+            | Op::Size { .. }
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Broadcast { .. }
+            | Op::Slice { .. } => self.pointwise(frame, v),
+        }
+    }
+
+    /// Memory for all elements of a node.
+    pub(in crate::lower) fn allocate_for(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<V> {
+        let elements = Dim::product(&self.shape_of(frame, v));
+        self.allocate(frame, v, &elements)
+    }
+
+    fn pointwise(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
+        let shape = self.shape_of(frame, v);
+        let kernel = Pointwise {
+            name: frame.scope.func.node(v).op.name().into(),
+            domain: shape.clone(),
+            source: v,
+            from: &<[Dim]>::to_vec,
+            to: &|index| linear(index, &shape),
+            length: Dim::product(&shape),
+        }
+        .kernel(&mut self.shared, &frame.scope);
+        let output = match self.take_over(frame, v, &kernel.in_place) {
+            Some(pointer) => pointer,
+            None => self.allocate_for(frame, v)?,
+        };
+        self.launch(frame, kernel, output, None)
+    }
+
+    fn constant(&mut self, frame: &mut Frame<'_>, v: Value, value: &Tensor) -> Result<()> {
+        if self.is_packed_only(frame, v) {
+            return Ok(());
+        }
+        let (weights, pointer) = (self.plan.weights(), self.place_weights(value));
+        let shape = frame.scope.shape(v).to_vec();
+        if value.dtype() != DType::Str {
+            frame.scope.buffers.insert(v, Buffer { pointer });
+            frame.memory.insert(v, Memory::Outside);
+            return Ok(());
+        }
+        // Strings are addresses at run time, and offsets in the file.
+        let kernel = string_addresses(value.len() as i64, pointer, weights);
+        let output = self.allocate_for(frame, v)?;
+        self.launch(frame, kernel, output, None)
+    }
+
+    /// Do all users of a constant keep it in their own order?
+    fn is_packed_only(&self, frame: &Frame<'_>, v: Value) -> bool {
+        let func = frame.scope.func;
+        let mut users = func.nodes().iter().filter(|n| n.args.contains(&v)).peekable();
+        users.peek().is_some() && !func.results().contains(&v) && users.all(|n| contract::packs(func, n, v))
+    }
+
+    pub(super) fn store_scalar(&mut self, frame: &mut Frame<'_>, v: Value, x: V) -> Result<()> {
+        let dtype = frame.scope.dtype(v);
+        let raw = scalar::encode(&mut self.b, dtype, x);
+        let output = self.allocate_for(frame, v)?;
+        let zero = self.b.i64(0);
+        self.b.store(output, zero, raw);
+        Ok(())
+    }
+
+    fn concat(&mut self, frame: &mut Frame<'_>, v: Value, axis: usize) -> Result<()> {
+        let output = self.allocate_for(frame, v)?;
+        let shape = self.shape_of(frame, v);
+        let length = Dim::product(&shape);
+        let mut offset = Dim::ZERO;
+        for &part in &frame.scope.func.node(v).args {
+            let domain = self.shape_of(frame, part);
+            let kernel = Pointwise {
+                name: "concat".into(),
+                domain: domain.clone(),
+                source: part,
+                from: &<[Dim]>::to_vec,
+                to: &|index| {
+                    let mut at = index.to_vec();
+                    at[axis] = &at[axis] + &offset;
+                    linear(&at, &shape)
+                },
+                length: length.clone(),
+            }
+            .kernel(&mut self.shared, &frame.scope);
+            self.launch(frame, kernel, output, None)?;
+            offset = &offset + &domain[axis];
+        }
+        Ok(())
+    }
+
+    fn pad(&mut self, frame: &mut Frame<'_>, v: Value, low: &[Dim], high: &[Dim]) -> Result<()> {
+        let output = self.allocate_for(frame, v)?;
+        let shape = self.shape_of(frame, v);
+        let length = Dim::product(&shape);
+        let args = &frame.scope.func.node(v).args;
+        let padded = low.iter().chain(high).any(|d| Dim::ZERO.at_most(d) != Some(true) || *d != Dim::ZERO);
+        if padded {
+            let value = args[1];
+            let fill = Pointwise {
+                name: "fill".into(),
+                domain: shape.clone(),
+                source: value,
+                from: &|_| vec![],
+                to: &|index| linear(index, &shape),
+                length: length.clone(),
+            }
+            .kernel(&mut self.shared, &frame.scope);
+            self.launch(frame, fill, output, None)?;
+        }
+        // What is left of the operand after cropping.
+        let source = self.shape_of(frame, args[0]);
+        let (mut first, mut kept) = (Vec::new(), Vec::new());
+        for ((n, low), high) in source.iter().zip(low).zip(high) {
+            let (low, high) = (self.shared.attribute(low), self.shared.attribute(high));
+            let start = (-&low).greater(&Dim::ZERO);
+            let end = (n + &high).lesser(n);
+            let size = (&end - &start).greater(&Dim::ZERO);
+            first.push((self.shared.attribute(&start), low));
+            kept.push(self.shared.size(&size));
+        }
+        let kernel = Pointwise {
+            name: "pad".into(),
+            domain: kept,
+            source: args[0],
+            from: &|index| index.iter().zip(&first).map(|(i, (start, _))| i + start).collect(),
+            to: &|index| {
+                let at: Vec<Dim> = index.iter().zip(&first).map(|(i, (start, low))| &(i + start) + low).collect();
+                linear(&at, &shape)
+            },
+            length,
+        }
+        .kernel(&mut self.shared, &frame.scope);
+        self.launch(frame, kernel, output, None)
+    }
+
+    fn compress(&mut self, frame: &mut Frame<'_>, v: Value, count: &numrsc_ir::dim::Sym) -> Result<()> {
+        let mask = frame.scope.func.node(v).args[0];
+        let most = self.shape_of(frame, mask)[0].clone();
+        let found = self.b.buffer(Elem::I64, 1);
+        let kernel = scatter::compress(&mut self.shared, &frame.scope, mask, found);
+        let output = self.allocate(frame, v, &most)?;
+        self.launch(frame, kernel, output, None)?;
+        let zero = self.b.i64(0);
+        let n = self.b.load(Ty::I64, found, zero);
+        frame.sizes.symbols.insert(count.clone(), n);
+        Ok(())
+    }
+
+    fn scatter(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
+        // First all of the operand, then the updates in order.
+        let x = frame.scope.func.node(v).args[0];
+        let shape = self.shape_of(frame, v);
+        let copy = Pointwise {
+            name: "scatter_copy".into(),
+            domain: shape.clone(),
+            source: x,
+            from: &<[Dim]>::to_vec,
+            to: &|index| linear(index, &shape),
+            length: Dim::product(&shape),
+        }
+        .kernel(&mut self.shared, &frame.scope);
+        // If the operand itself is taken over, there is nothing to copy.
+        let reads_only_itself = frame.scope.has_buffer(x) && copy.in_place == [x];
+        let others = &frame.scope.func.node(v).args[1..];
+        let read_elsewhere = others.iter().any(|a| *a == x || frame.fusion.reads[a.0 as usize].contains(&x));
+        let kernel = scatter::kernel(&mut self.shared, &frame.scope, v);
+        let taken = if reads_only_itself && !read_elsewhere { self.take_over(frame, v, &[x]) } else { None };
+        let output = match taken {
+            Some(pointer) => pointer,
+            None => {
+                let output = self.allocate_for(frame, v)?;
+                self.launch(frame, copy, output, None)?;
+                output
+            }
+        };
+        self.launch(frame, kernel, output, None)
+    }
+
+    fn get(&mut self, frame: &mut Frame<'_>, v: Value, index: usize) -> Result<()> {
+        let tuple = frame.scope.func.node(v).args[0];
+        let super::Slot::Tuple(slots) = &frame.others[&tuple] else { unreachable!("a tuple") };
+        let slot = slots[index].clone();
+        match (frame.scope.func.ty(v), slot) {
+            (Type::Tensor(t), super::Slot::Tensor { pointer, .. }) => {
+                frame.scope.buffers.insert(v, Buffer { pointer });
+                // Who takes a block first gives it back.
+                let first = frame.taken.insert((tuple, index));
+                frame.memory.insert(v, if first { Memory::Heap } else { Memory::Outside });
+            }
+            (_, other) => {
+                frame.others.insert(v, other);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A kernel that turns offsets of strings into their addresses.
+fn string_addresses(count: i64, table: V, weights: V) -> crate::lower::pointwise::Kernel {
+    let mut b = Builder::new(Kind::Kernel, &[Ty::PTR, Ty::PTR, Ty::PTR]);
+    let &[begin, end, _, output, table_param, base] = b.params() else { unreachable!("three and three parameters") };
+    let base = b.convert(Convert::Pointer, base, Elem::I64);
+    b.for_(begin, end, 1, |b, i| {
+        let offset = b.load_fixed(Ty::I64, table_param, i);
+        let address = b.add(base, offset);
+        b.store(output, i, address);
+    });
+    crate::lower::pointwise::Kernel {
+        function: b.finish("strings", vec![]),
+        args: vec![Arg::Output, Arg::Entry(table), Arg::Entry(weights)],
+        extent: Dim::Const(count),
+        work: Dim::ONE,
+        in_place: vec![],
+    }
+}

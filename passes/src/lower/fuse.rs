@@ -1,0 +1,434 @@
+//! What is computed on the spot and what gets a buffer.
+//!
+//! Views never get one unless somebody needs the elements in order. A map, gather or reduction is computed inside its consumer if that is the only kernel
+//! that wants it and doing so repeats no work that matters. The order is from the last node to the first: all consumers are decided before.
+use super::{
+    index::{linear, unravel},
+    shared::Shared,
+    work_of,
+};
+use numrsc_ir::{
+    DType, Dim, Func, Op, Type, Value,
+    dim::{Atom, Sym},
+    kernel::V,
+};
+use std::collections::{BTreeSet, HashMap};
+
+/// How a consumer reads an operand.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Need {
+    /// Each element about once, so it may be computed on the spot.
+    Elements,
+    /// Elements many times or in its own order: from a buffer, possibly through views.
+    View,
+    /// All elements in row-major order.
+    Buffer,
+}
+
+/// More maps than this do not go into one kernel.
+const MAX_MEMBERS: usize = 48;
+/// Scalars made of at most this many maps are computed wherever they are needed.
+const MAX_SCALAR_MEMBERS: usize = 12;
+
+/// A tensor in memory, row-major.
+#[derive(Clone, Debug)]
+pub(crate) struct Buffer {
+    pub pointer: V,
+}
+
+/// A function being lowered, as far as kernels need to know it.
+pub(crate) struct Scope<'f> {
+    pub func: &'f Func,
+    /// Tensors that are in memory by now.
+    pub buffers: HashMap<Value, Buffer>,
+}
+
+impl Scope<'_> {
+    pub(crate) fn dtype(&self, v: Value) -> DType {
+        match self.func.ty(v) {
+            Type::Tensor(t) => t.dtype,
+            other => unreachable!("{other} is no tensor"),
+        }
+    }
+
+    pub(crate) fn shape(&self, v: Value) -> &[Dim] {
+        match self.func.ty(v) {
+            Type::Tensor(t) => &t.shape,
+            other => unreachable!("{other} is no tensor"),
+        }
+    }
+
+    pub(crate) fn has_buffer(&self, v: Value) -> bool {
+        self.buffers.contains_key(&v)
+    }
+}
+
+/// The decision for every node of a function.
+pub(crate) struct Fusion {
+    /// Does the node get a buffer (or is it one from outside)?
+    pub stored: Vec<bool>,
+    /// The stored tensors that each stored node (or statement) reads, directly or through what is computed on the spot.
+    pub reads: Vec<BTreeSet<Value>>,
+}
+
+/// Decide for a function of which `results` have to be in memory.
+pub(crate) fn fuse(func: &Func, results: &[Value], shared: &mut Shared) -> Fusion {
+    Fuser::new(func, shared).run(results)
+}
+
+struct Fuser<'f> {
+    func: &'f Func,
+    shared: &'f mut Shared,
+    uses: Vec<Vec<(Value, usize)>>,
+    stored: Vec<bool>,
+    needs: Vec<Need>,
+    homes: Vec<BTreeSet<Value>>,
+    /// The indices at which a node is wanted, over the variables of its home.
+    wanted: Vec<Vec<Vec<Dim>>>,
+    /// The variables of a home in the order of its loops.
+    domains: HashMap<Value, Vec<Dim>>,
+    members: HashMap<Value, usize>,
+    /// Maps below a scalar that is computed on the spot.
+    scalar_members: Vec<usize>,
+    extents: HashMap<Sym, Dim>,
+    next: u32,
+}
+
+impl<'f> Fuser<'f> {
+    fn new(func: &'f Func, shared: &'f mut Shared) -> Fuser<'f> {
+        let n = func.nodes().len();
+        let mut uses = vec![Vec::new(); n];
+        for (v, node) in func.values() {
+            node.args.iter().enumerate().for_each(|(k, a)| uses[a.0 as usize].push((v, k)));
+        }
+        let mut scalar_members = vec![0usize; n];
+        for (v, node) in func.values() {
+            let below: usize = node.args.iter().map(|a| scalar_members[a.0 as usize]).sum();
+            let own = usize::from(matches!(node.op, Op::Map { .. } | Op::Gather { .. }));
+            let blocked = !matches!(
+                node.op,
+                Op::Map { .. }
+                    | Op::Gather { .. }
+                    | Op::Reshape { .. }
+                    | Op::Transpose { .. }
+                    | Op::Broadcast { .. }
+                    | Op::Slice { .. }
+                    | Op::Size { .. }
+                    | Op::Iota { .. }
+            );
+            scalar_members[v.0 as usize] = if blocked { 0 } else { below + own };
+        }
+        Fuser {
+            func,
+            shared,
+            uses,
+            stored: vec![false; n],
+            needs: vec![Need::Elements; n],
+            homes: vec![BTreeSet::new(); n],
+            wanted: vec![vec![]; n],
+            domains: HashMap::new(),
+            members: HashMap::new(),
+            scalar_members,
+            extents: HashMap::new(),
+            next: 0,
+        }
+    }
+
+    fn run(mut self, results: &[Value]) -> Fusion {
+        for at in (0..self.func.nodes().len()).rev() {
+            let v = Value(at as u32);
+            self.collect_uses(v);
+            self.stored[at] = self.decide(v, results.contains(&v));
+            if self.stored[at] {
+                self.wanted[at].clear();
+                self.homes[at].clear();
+            }
+        }
+        let reads = self.reads();
+        Fusion { stored: self.stored, reads }
+    }
+
+    fn variable(&mut self, extent: &Dim) -> Dim {
+        self.next += 1;
+        let s: Sym = format!("#f{}", self.next).into();
+        self.extents.insert(s.clone(), extent.clone());
+        Dim::sym(s)
+    }
+
+    fn variables(&mut self, shape: &[Dim]) -> Vec<Dim> {
+        shape.iter().map(|d| if *d == Dim::ONE { Dim::ZERO } else { self.variable(d) }).collect()
+    }
+
+    fn shape(&mut self, v: Value) -> Vec<Dim> {
+        match self.func.ty(v) {
+            Type::Tensor(t) => t.shape.iter().map(|d| self.shared.size(d)).collect(),
+            _ => vec![],
+        }
+    }
+
+    /// Where, how and at which indices the consumers of a node want it.
+    fn collect_uses(&mut self, v: Value) {
+        for (user, operand) in self.uses[v.0 as usize].clone() {
+            let (at, u) = (v.0 as usize, user.0 as usize);
+            let op = &self.func.node(user).op;
+            let inline = !self.stored[u] && !is_statement(op);
+            let own = need(op, operand);
+            let (homes, need, indices) = if inline {
+                // What is wanted of a view is wanted of its operand.
+                let need = if is_view(op) { self.needs[u] } else { own };
+                let through = self.wanted[u].clone();
+                let indices = through.iter().map(|i| self.operand_index(user, operand, i)).collect();
+                (self.homes[u].clone(), need, indices)
+            } else {
+                let index = self.domain_index(user, operand, v);
+                (BTreeSet::from([user]), own, vec![index])
+            };
+            self.homes[at].extend(homes);
+            self.needs[at] = self.needs[at].max(need);
+            for i in indices {
+                if !self.wanted[at].contains(&i) {
+                    self.wanted[at].push(i);
+                }
+            }
+        }
+    }
+
+    /// The index at which a kernel wants an operand of its root.
+    fn domain_index(&mut self, root: Value, operand: usize, v: Value) -> Vec<Dim> {
+        let shape = self.shape(root);
+        match &self.func.node(root).op {
+            Op::Map { .. } => self.domain(root, &shape),
+            op @ Op::Reduce { axes, .. } => {
+                let kept = self.domain(root, &shape);
+                let _ = op;
+                self.reduce_index(v, axes, &kept)
+            }
+            op if is_view(op) || matches!(op, Op::Gather { .. }) => {
+                let index = self.domain(root, &shape);
+                self.operand_index(root, operand, &index)
+            }
+            _ => {
+                let shape = self.shape(v);
+                self.variables(&shape)
+            }
+        }
+    }
+
+    fn domain(&mut self, root: Value, shape: &[Dim]) -> Vec<Dim> {
+        if let Some(d) = self.domains.get(&root) {
+            return d.clone();
+        }
+        let d = self.variables(shape);
+        self.domains.insert(root, d.clone());
+        d
+    }
+
+    fn reduce_index(&mut self, x: Value, axes: &[i64], kept: &[Dim]) -> Vec<Dim> {
+        let shape = self.shape(x);
+        let mut kept = kept.iter();
+        let mut index = Vec::new();
+        for (a, size) in shape.iter().enumerate() {
+            let gone = axes.contains(&(a as i64));
+            index.push(if gone { self.variable(size) } else { kept.next().cloned().unwrap_or(Dim::ZERO) });
+        }
+        index
+    }
+
+    /// The index at which a node that is computed on the spot wants its operand.
+    fn operand_index(&mut self, user: Value, operand: usize, index: &[Dim]) -> Vec<Dim> {
+        let node = self.func.node(user);
+        let v = node.args[operand];
+        match &node.op {
+            Op::Map { .. } => index.to_vec(),
+            Op::Reduce { axes, .. } => self.reduce_index(v, axes, index),
+            Op::Gather { axis, batch } => {
+                let (axis, batch) = (*axis as usize, *batch as usize);
+                let count = self.shape(node.args[1]).len() - batch;
+                if operand == 1 {
+                    return [&index[..batch], &index[axis..axis + count]].concat();
+                }
+                let loaded = self.variable(&Dim::ONE);
+                [&index[..axis], &[loaded], &index[axis + count..]].concat()
+            }
+            op => {
+                let of = self.shape(v);
+                view_index(op, &of, index, &self.extents, self.shared).expect("a view")
+            }
+        }
+    }
+
+    fn decide(&mut self, v: Value, is_result: bool) -> bool {
+        let node = self.func.node(v);
+        let at = v.0 as usize;
+        match &node.op {
+            Op::Param { .. } => return true,
+            Op::Const { value } => return super::scalar_literal(value).is_none() || is_result,
+            _ if !matches!(node.ty, Type::Tensor(_)) => return true,
+            Op::Bind { .. } => return is_result || self.needs[at] == Need::Buffer,
+            _ => {}
+        }
+        if is_result || self.needs[at] == Need::Buffer {
+            return true;
+        }
+        match &node.op {
+            Op::Size { .. } | Op::Iota { .. } => return self.needs[at] != Need::Elements,
+            op if is_view(op) => return false,
+            Op::Map { .. } | Op::Gather { .. } | Op::Reduce { .. } => {}
+            _ => return true,
+        }
+        if self.needs[at] != Need::Elements {
+            return true;
+        }
+        let scalar = node.ty.as_tensor().is_ok_and(|t| t.rank() == 0);
+        let light = !matches!(node.op, Op::Reduce { .. });
+        if scalar && light && self.scalar_members[at] <= MAX_SCALAR_MEMBERS {
+            return false;
+        }
+        if self.homes[at].len() != 1 {
+            return true;
+        }
+        let home = *self.homes[at].first().expect("one home");
+        if *self.members.get(&home).unwrap_or(&0) >= MAX_MEMBERS || self.wanted[at].len() > 4 {
+            return true;
+        }
+        let inline = match &node.op {
+            Op::Reduce { .. } => self.reduction_fits(v, home),
+            Op::Map { f } if work_of(f) >= 8 => self.repeats_nothing(v, home),
+            _ => true,
+        };
+        if inline {
+            *self.members.entry(home).or_insert(0) += 1;
+        }
+        !inline
+    }
+
+    /// Is a reduction wanted once per round of the outer loops of its home, and at the same index everywhere?
+    fn reduction_fits(&self, v: Value, home: Value) -> bool {
+        let Some(domain) = self.domains.get(&home) else { return false };
+        if !matches!(self.func.node(home).op, Op::Map { .. } | Op::Reduce { .. }) {
+            return false;
+        }
+        let Some(prefix) = self.prefix(v, domain) else { return false };
+        // A whole tensor reduced in every chunk would be done again and again by every thread.
+        prefix > 0
+    }
+
+    /// How many of the outer loops an index uses, if it is exactly the variables of these.
+    fn prefix(&self, v: Value, domain: &[Dim]) -> Option<usize> {
+        let loops: Vec<&Dim> = domain.iter().filter(|d| **d != Dim::ZERO).collect();
+        let mut length = None;
+        for index in &self.wanted[v.0 as usize] {
+            let used: Vec<&Dim> = index.iter().filter(|d| **d != Dim::ZERO).collect();
+            if used.len() > loops.len() || used[..] != loops[..used.len()] {
+                return None;
+            }
+            if length.replace(used.len()).is_some_and(|l| l != used.len()) {
+                return None;
+            }
+        }
+        length
+    }
+
+    /// Is every element of an expensive map wanted about once?
+    fn repeats_nothing(&self, v: Value, home: Value) -> bool {
+        let Some(domain) = self.domains.get(&home) else { return true };
+        let count = |index: &[Dim]| {
+            let mut vars = BTreeSet::new();
+            index.iter().for_each(|d| {
+                d.for_each_sym(&mut |s| {
+                    vars.insert(s.clone());
+                })
+            });
+            vars.len()
+        };
+        let all = count(domain);
+        self.prefix(v, domain).is_some() || self.wanted[v.0 as usize].iter().all(|i| count(i) >= all)
+    }
+
+    /// The stored tensors each stored node reads.
+    fn reads(&self) -> Vec<BTreeSet<Value>> {
+        let mut reads: Vec<BTreeSet<Value>> = vec![BTreeSet::new(); self.func.nodes().len()];
+        for (v, node) in self.func.values() {
+            let mut set = BTreeSet::new();
+            for a in &node.args {
+                if self.stored[a.0 as usize] {
+                    set.insert(*a);
+                } else {
+                    set.extend(reads[a.0 as usize].iter().copied());
+                }
+            }
+            reads[v.0 as usize] = set;
+        }
+        reads
+    }
+}
+
+/// Ops that only choose which element of their operand to read.
+pub(crate) fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. })
+}
+
+/// Ops that happen at their place in the entry function although they have no buffer.
+pub(crate) fn is_statement(op: &Op) -> bool {
+    matches!(op, Op::Bind { .. })
+}
+
+fn need(op: &Op, operand: usize) -> Need {
+    match op {
+        Op::Contract { .. } | Op::Window { .. } | Op::ArgSort { .. } => Need::View,
+        Op::Conv { .. } => Need::Buffer,
+        Op::Gather { .. } if operand == 0 => Need::View,
+        Op::If { .. } | Op::Loop { .. } if operand > 0 => {
+            if matches!(op, Op::Loop { .. }) && operand == 1 {
+                Need::Elements
+            } else {
+                Need::Buffer
+            }
+        }
+        Op::SeqMake { .. } => Need::Buffer,
+        Op::SeqInsert { .. } if operand == 2 => Need::Buffer,
+        _ => Need::Elements,
+    }
+}
+
+/// Where a view reads its operand of shape `of`.
+pub(crate) fn view_index(
+    op: &Op,
+    of: &[Dim],
+    index: &[Dim],
+    extents: &HashMap<Sym, Dim>,
+    shared: &mut Shared,
+) -> Option<Vec<Dim>> {
+    Some(match op {
+        Op::Transpose { perm } => {
+            let mut at = vec![Dim::ZERO; index.len()];
+            perm.iter().zip(index).for_each(|(&p, i)| at[p as usize] = i.clone());
+            at
+        }
+        Op::Broadcast { shape, axes } => {
+            let to: Vec<Dim> = shape.iter().map(|d| shared.size(d)).collect();
+            of.iter().zip(axes).map(|(n, &a)| broadcast_index(n, &to[a as usize], &index[a as usize])).collect()
+        }
+        Op::Slice { starts, steps, .. } => {
+            let each = starts.iter().zip(steps).zip(index);
+            each.map(|((s, &step), i)| &shared.attribute(s) + &(i * &Dim::Const(step))).collect()
+        }
+        Op::Reshape { shape } => {
+            let to: Vec<Dim> = shape.iter().map(|d| shared.size(d)).collect();
+            unravel(&linear(index, &to), of, extents)
+        }
+        _ => return None,
+    })
+}
+
+/// The index in an operand's axis of size `of` that broadcasts to size `to`.
+fn broadcast_index(of: &Dim, to: &Dim, index: &Dim) -> Dim {
+    match of.as_const() {
+        Some(1) => Dim::ZERO,
+        _ if of == to => index.clone(),
+        // Not 1 by any value of the symbols: then it must be the same size.
+        _ if of.equals(&Dim::ONE) == Some(false) => index.clone(),
+        // 0 for size 1, else the index itself. The plain minimum: no proof may replace it by one of the two.
+        _ => Dim::from_atom(Atom::Min(index.clone(), of - &Dim::ONE)),
+    }
+}

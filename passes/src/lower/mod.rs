@@ -1,0 +1,77 @@
+//! Lowering: from a function of the tensor IR to kernels and an entry function of the kernel IR.
+mod contract;
+mod conv;
+mod cx;
+mod entry;
+mod fuse;
+mod gemm;
+mod index;
+mod nest;
+mod pointwise;
+mod reduce;
+mod scan;
+mod scatter;
+mod shared;
+mod sort;
+mod weights;
+
+use crate::{Machine, Result};
+use numrsc_ir::{DType, Func, Lit, Scalar, ScalarFn, Tensor, kernel::Module, scalar::Step};
+
+pub use entry::{MemoryPlan, THREADS};
+pub use weights::Weights;
+
+/// What lowering may choose by.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub machine: Machine,
+    /// Check every access of memory at run time.
+    pub sanitize: bool,
+}
+
+/// A module whose last function is the entry, with what it needs.
+#[derive(Debug)]
+pub struct Lowered {
+    pub module: Module,
+    pub weights: Weights,
+    /// What the code `n + 1` of a failed run means.
+    pub messages: Vec<String>,
+    pub memory: MemoryPlan,
+}
+
+/// Lower a verified function.
+pub fn lower(func: &Func, options: &Options) -> Result<Lowered> {
+    entry::lower(&func.without_dead_nodes(), options)
+}
+
+/// A constant of one element, which needs no memory.
+fn scalar_literal(value: &Tensor) -> Option<Lit> {
+    if value.len() != 1 || value.dtype() == DType::Str {
+        return None;
+    }
+    let mut bytes = [0; 8];
+    bytes[..value.bytes().len()].copy_from_slice(value.bytes());
+    let bits = u64::from_le_bytes(bytes);
+    let bits = if value.dtype() == DType::Bool { u64::from(bits != 0) } else { bits };
+    let mask = if value.dtype().bits() == 64 { u64::MAX } else { (1 << value.dtype().bits()) - 1 };
+    Lit::from_bits(value.dtype(), bits & mask)
+}
+
+/// A rough count of instructions for a scalar expression.
+fn work_of(f: &Scalar) -> i64 {
+    let cost = |s: &Step| match s {
+        Step::Arg(_) | Step::Lit(_) => 0,
+        Step::Call(c) => match c.f {
+            ScalarFn::Div | ScalarFn::Sqrt => 6,
+            ScalarFn::Mod | ScalarFn::Rem => 20,
+            f if f.sig() == numrsc_ir::scalar::Sig::Float
+                && !matches!(f, ScalarFn::Floor | ScalarFn::Ceil | ScalarFn::Trunc | ScalarFn::Round) =>
+            {
+                16
+            }
+            ScalarFn::Pow => 30,
+            _ => 1,
+        },
+    };
+    f.steps().iter().map(cost).sum()
+}

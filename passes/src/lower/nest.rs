@@ -1,0 +1,248 @@
+//! Loop nests: which axes run together as one loop, and the loops themselves.
+use super::{
+    cx::{Cx, Home, Lane, View},
+    index::{is_tangled, linear, unravel},
+};
+use crate::scalar;
+use numrsc_ir::{DType, Dim, Op, Value, dim::Sym, kernel::V};
+use std::collections::HashSet;
+
+/// Loops over all indices of a shape.
+pub(crate) struct Nest {
+    /// Variable and extent, outermost first.
+    pub loops: Vec<(Sym, Dim)>,
+    /// The index along each axis.
+    pub index: Vec<Dim>,
+}
+
+/// What computing an element reads.
+#[derive(Default)]
+pub(crate) struct Reads {
+    /// Positions in buffers, and indices that are needed by themselves.
+    pub positions: Vec<Dim>,
+    /// Buffers read, with the position.
+    pub buffers: Vec<(Value, Dim)>,
+    /// Reductions: the index of their result, the variable of the last reduced axis, and the positions they read.
+    pub reductions: Vec<(Vec<Dim>, Option<Sym>, Vec<Dim>)>,
+    /// Bytes of the widest number.
+    pub widest: u32,
+    /// Is everything fit for vectors?
+    pub scalars_only: bool,
+    /// A rough count of instructions per element.
+    pub work: i64,
+    seen: HashSet<(Value, Vec<Dim>)>,
+}
+
+impl Cx<'_> {
+    /// Loops for a shape. Neighbouring axes become one loop where no address becomes harder to compute by it; `reads` tells the addresses for
+    /// an index, and nothing is merged across the axes in `cuts`.
+    pub(crate) fn nest(
+        &mut self,
+        shape: &[Dim],
+        cuts: &[usize],
+        reads: &mut dyn FnMut(&mut Self, &[Dim]) -> Vec<Dim>,
+    ) -> Nest {
+        let axes: Vec<usize> = (0..shape.len()).filter(|&a| shape[a] != Dim::ONE).collect();
+        let mut groups: Vec<Vec<usize>> = axes.iter().map(|&a| vec![a]).collect();
+        let mut at = groups.len();
+        while at > 1 {
+            at -= 1;
+            // Does a cut lie between the two groups?
+            let (before, after) = (*groups[at - 1].last().expect("not empty"), groups[at][0]);
+            if cuts.iter().any(|&c| before < c && c <= after) {
+                continue;
+            }
+            let mut merged = groups.clone();
+            let inner = merged.remove(at);
+            merged[at - 1].extend(inner);
+            let nest = self.nest_of(shape, &merged);
+            let positions = reads(self, &nest.index);
+            if positions.iter().all(|p| !is_tangled(p, &self.extents)) {
+                groups = merged;
+            }
+        }
+        self.nest_of(shape, &groups)
+    }
+
+    fn nest_of(&mut self, shape: &[Dim], groups: &[Vec<usize>]) -> Nest {
+        let mut nest = Nest { loops: vec![], index: vec![Dim::ZERO; shape.len()] };
+        for group in groups {
+            let sizes: Vec<Dim> = group.iter().map(|&a| shape[a].clone()).collect();
+            let extent = Dim::product(&sizes);
+            let var = self.variable(&extent);
+            let indices = unravel(&Dim::sym(var.clone()), &sizes, &self.extents);
+            group.iter().zip(indices).for_each(|(&a, i)| nest.index[a] = i);
+            nest.loops.push((var, extent));
+        }
+        nest
+    }
+
+    /// What computing the element of a node at an index reads.
+    pub(crate) fn reads(&mut self, v: Value, index: &[Dim], out: &mut Reads) {
+        if !out.seen.insert((v, index.to_vec())) {
+            return;
+        }
+        let dtype = self.dtype(v);
+        out.note(dtype);
+        if self.scope.has_buffer(v) {
+            let shape = self.shape(v);
+            let position = linear(index, &shape);
+            out.read(v, position);
+            return;
+        }
+        let node = self.scope.func.node(v);
+        let args = &node.args;
+        match &node.op {
+            Op::Const { .. } | Op::Size { .. } | Op::Bind { .. } => {}
+            Op::Iota { axis, .. } => out.positions.push(index[*axis as usize].clone()),
+            Op::Map { f } => {
+                let dtypes: Vec<DType> = args.iter().map(|&a| self.dtype(a)).collect();
+                let types = f.types(&dtypes).expect("verified");
+                types.iter().for_each(|&d| out.note(d));
+                out.work += super::work_of(f);
+                args.iter().for_each(|&a| self.reads(a, index, out));
+            }
+            Op::Gather { axis, batch } => {
+                let (axis, batch) = (*axis as usize, *batch as usize);
+                let count = self.scope.shape(args[1]).len() - batch;
+                let inner = [&index[..batch], &index[axis..axis + count]].concat();
+                out.work += 4;
+                self.reads(args[1], &inner, out);
+                let loaded = Dim::sym(self.fresh(false));
+                let at = [&index[..axis], &[loaded], &index[axis + count..]].concat();
+                self.reads(args[0], &at, out);
+            }
+            Op::Reduce { axes, .. } => {
+                let (at, variables) = self.reduced_index(args[0], axes, index);
+                let before = out.positions.len();
+                self.reads(args[0], &at, out);
+                let positions = out.positions[before..].to_vec();
+                out.reductions.push((index.to_vec(), variables.last().cloned(), positions));
+            }
+            Op::Arg { .. } | Op::Window { .. } => {
+                out.positions.extend(index.iter().cloned());
+                out.scalars_only = true;
+                out.work += 32;
+            }
+            op => match self.view(op, args, index) {
+                Some((x, View::Index(at))) => self.reads(x, &at, out),
+                Some((x, View::Position(p))) => out.read(x, p),
+                None => unreachable!("`{op}` has a buffer"),
+            },
+        }
+    }
+
+    /// An index into the operand of a reduction, with new variables for the axes that go.
+    fn reduced_index(&mut self, x: Value, axes: &[i64], index: &[Dim]) -> (Vec<Dim>, Vec<Sym>) {
+        let shape = self.shape(x);
+        let mut kept = index.iter();
+        let mut variables = Vec::new();
+        let at = shape
+            .iter()
+            .enumerate()
+            .map(|(a, size)| {
+                if axes.contains(&(a as i64)) {
+                    let var = self.variable(size);
+                    variables.push(var.clone());
+                    Dim::sym(var)
+                } else {
+                    kept.next().expect("the other axes").clone()
+                }
+            })
+            .collect();
+        (at, variables)
+    }
+
+    /// Loops around a body that carries values.
+    pub(crate) fn carry(
+        &mut self,
+        loops: &[(Sym, Dim)],
+        init: &[V],
+        body: &mut dyn FnMut(&mut Self, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        let Some(((var, extent), rest)) = loops.split_first() else { return body(self, init) };
+        let (low, high) = (self.b.i64(0), self.uniform(extent));
+        self.range(var, low, high, init, |cx, inside| cx.carry(rest, inside, body))
+    }
+
+    /// One loop from `low` to `high` that carries values.
+    pub(crate) fn range(
+        &mut self,
+        var: &Sym,
+        low: V,
+        high: V,
+        init: &[V],
+        body: impl FnOnce(&mut Self, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        let open = self.b.open_for(init);
+        let before = self.symbols.insert(var.clone(), open.var);
+        let next = body(self, &open.inside);
+        match before {
+            Some(v) => self.symbols.insert(var.clone(), v),
+            None => self.symbols.remove(var),
+        };
+        self.b.close_for(open, low, high, 1, next)
+    }
+
+    /// A loop from `low` to `high` by vectors of that many lanes, then one by one for the rest. Values are carried as vectors through the
+    /// first; `narrow` makes scalars of them for the second.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn by_vectors(
+        &mut self,
+        var: &Sym,
+        (low, high): (V, V),
+        lanes: u32,
+        wide: &[V],
+        narrow: &mut dyn FnMut(&mut Self, &[V]) -> Vec<V>,
+        body: &mut dyn FnMut(&mut Self, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        let mut middle = low;
+        let mut carried = wide.to_vec();
+        if lanes > 1 {
+            let count = self.b.sub(high, low);
+            let step = self.b.i64(i64::from(lanes));
+            // A chunk may be empty, but never negative.
+            let left = self.b.urem(count, step);
+            middle = self.b.sub(high, left);
+            let open = self.b.open_for(&carried);
+            let before = self.symbols.insert(var.clone(), open.var);
+            let outer = (self.lane.replace(Lane { sym: var.clone(), base: open.var }), self.lanes);
+            self.lanes = lanes;
+            let next = body(self, &open.inside);
+            (self.lane, self.lanes) = outer;
+            restore(self, var, before);
+            carried = self.b.close_for(open, low, middle, i64::from(lanes), next);
+        }
+        let narrowed = narrow(self, &carried);
+        if self.b.as_const(middle).is_some() && self.b.as_const(middle) == self.b.as_const(high) {
+            return narrowed;
+        }
+        self.range(var, middle, high, &narrowed, |cx, inside| body(cx, inside))
+    }
+
+    /// Are we in a kernel, where loops may be moved outward?
+    pub(crate) fn in_kernel(&self) -> bool {
+        matches!(self.home, Home::Kernel { .. })
+    }
+}
+
+fn restore(cx: &mut Cx<'_>, var: &Sym, before: Option<V>) {
+    match before {
+        Some(v) => cx.symbols.insert(var.clone(), v),
+        None => cx.symbols.remove(var),
+    };
+}
+
+impl Reads {
+    fn note(&mut self, dtype: DType) {
+        let bytes = scalar::memory(dtype).size().max(scalar::number(dtype).size());
+        self.widest = self.widest.max(bytes as u32);
+        self.scalars_only |= dtype == DType::Str;
+    }
+
+    fn read(&mut self, v: Value, position: Dim) {
+        self.work += 1;
+        self.positions.push(position.clone());
+        self.buffers.push((v, position));
+    }
+}

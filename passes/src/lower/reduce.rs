@@ -1,0 +1,288 @@
+//! Values that come from many elements: reductions, the choice of an element, windows.
+use super::cx::Cx;
+use super::index::mentions;
+use super::nest::Reads;
+use crate::scalar;
+use numrsc_ir::{
+    DType, Dim, Op, ReduceFn, Value,
+    dtype::Class,
+    kernel::{Binary, Compare, Convert, Elem, Ty, V},
+};
+
+impl Cx<'_> {
+    /// The element of a reduction at an index. If that index is the same in all lanes, the lanes run along the last axis that goes.
+    pub(crate) fn reduced(&mut self, x: Value, f: ReduceFn, axes: &[i64], index: &[Dim]) -> V {
+        let varies = self.lane.as_ref().is_some_and(|lane| index.iter().any(|d| mentions(d, &lane.sym)))
+            || index.iter().any(|d| self.varying.keys().any(|s| mentions(d, s)));
+        if varies || !self.in_kernel() {
+            return self.reduce_here(x, f, axes, index, 1);
+        }
+        let level = self.level_of(index);
+        let lanes = self.lanes;
+        let inner = self.b.step_out(level);
+        let result = self.in_all_lanes(|cx| {
+            let mut reads = Reads::default();
+            let shape = cx.shape(x);
+            let at: Vec<Dim> = full_index(axes, index, &shape, &mut |size| Dim::sym(cx.variable(size)));
+            cx.reads(x, &at, &mut reads);
+            let lanes = if reads.scalars_only { 1 } else { cx.shared.machine.lanes(reads.widest) };
+            cx.reduce_here(x, f, axes, index, lanes)
+        });
+        self.b.step_in(inner);
+        self.b.splat(result, lanes)
+    }
+
+    /// The loops of a reduction, the innermost by vectors of `vector` lanes.
+    fn reduce_here(&mut self, x: Value, f: ReduceFn, axes: &[i64], index: &[Dim], vector: u32) -> V {
+        let dtype = self.dtype(x);
+        let shape = self.shape(x);
+        let mut sorted: Vec<usize> = axes.iter().map(|&a| a as usize).collect();
+        sorted.sort_unstable();
+        let gone: Vec<Dim> = sorted.iter().map(|&a| shape[a].clone()).collect();
+        let place = |inner: &[Dim]| {
+            let mut inner = inner.iter();
+            full_index(axes, index, &shape, &mut |_| inner.next().expect("one per axis").clone())
+        };
+        let nest = self.nest(&gone, &[], &mut |cx, inner| {
+            let mut reads = Reads::default();
+            cx.reads(x, &place(inner), &mut reads);
+            reads.positions
+        });
+        let at = place(&nest.index);
+        let sum = Sum { f, dtype };
+        let start = sum.neutral(self, self.lanes);
+        let result = match nest.loops.split_last() {
+            None => {
+                let item = self.value(x, &at);
+                let item = sum.widen(self, item);
+                sum.combine(self, start, item)
+            }
+            Some((last, outer)) if vector > 1 => {
+                // A vector of partial results; the scalars left over at the end of each row are added to lane 0's chain.
+                let wide = sum.neutral(self, vector);
+                let accumulated = self.carry(outer, &[wide, start], &mut |cx, inside| {
+                    let (low, high) = (cx.b.i64(0), cx.uniform(&last.1));
+                    let (wide, single) = (inside[0], inside[1]);
+                    let mut after = wide;
+                    let tail = cx.by_vectors(
+                        &last.0,
+                        (low, high),
+                        vector,
+                        &[wide],
+                        &mut |_, carried| {
+                            after = carried[0];
+                            vec![single]
+                        },
+                        &mut |cx, inside| {
+                            let item = cx.value(x, &at);
+                            let item = sum.widen(cx, item);
+                            vec![sum.combine(cx, inside[0], item)]
+                        },
+                    );
+                    vec![after, tail[0]]
+                });
+                let folded = sum.fold(self, accumulated[0]);
+                sum.combine(self, folded, accumulated[1])
+            }
+            Some(_) => self.carry(&nest.loops, &[start], &mut |cx, inside| {
+                let item = cx.value(x, &at);
+                let item = sum.widen(cx, item);
+                vec![sum.combine(cx, inside[0], item)]
+            })[0],
+        };
+        sum.narrow(self, result)
+    }
+
+    /// The index of the first (or last) extreme element along an axis. A NaN wins.
+    pub(crate) fn chosen(&mut self, x: Value, f: ReduceFn, axis: usize, last: bool, index: &[Dim]) -> V {
+        let dtype = self.dtype(x);
+        let shape = self.shape(x);
+        let var = self.variable(&shape[axis]);
+        let mut at = index.to_vec();
+        at.insert(axis, Dim::sym(var.clone()));
+        let first: Vec<Dim> =
+            at.iter().enumerate().map(|(a, d)| if a == axis { Dim::ZERO } else { d.clone() }).collect();
+        let best = self.value(x, &first);
+        let zero = self.b.i64(0);
+        let (low, high) = (self.b.i64(1), self.uniform(&shape[axis]));
+        let found = self.range(&var, low, high, &[best, zero], |cx, inside| {
+            let item = cx.value(x, &at);
+            let better = better(cx, dtype, f, last, item, inside[0]);
+            let place = cx.symbol(&var);
+            vec![cx.b.select(better, item, inside[0]), cx.b.select(better, place, inside[1])]
+        });
+        found[1]
+    }
+
+    /// The elements in a window, combined; what lies outside of the operand is left out.
+    pub(crate) fn windowed(&mut self, v: Value, index: &[Dim]) -> V {
+        let node = self.scope.func.node(v);
+        let Op::Window { f, size, strides, dilations, low, .. } = &node.op else { unreachable!("a window") };
+        let x = node.args[0];
+        let shape = self.shape(x);
+        let sum = Sum { f: *f, dtype: self.dtype(x) };
+        let lead = shape.len() - size.len();
+        let mut at = index.to_vec();
+        let mut taps = Vec::new();
+        for d in 0..size.len() {
+            let low = self.shared.attribute(&low[d]);
+            let start = &(&index[lead + d] * &Dim::Const(strides[d])) - &low;
+            let (begin, end) = self.taps(&start, &shape[lead + d], size[d], dilations[d]);
+            let var = self.fresh(false);
+            at[lead + d] = &start + &(&Dim::sym(var.clone()) * &Dim::Const(dilations[d]));
+            taps.push((var, begin, end));
+        }
+        let start = sum.neutral(self, 1);
+        let result = self.tap_loops(&taps, &[start], &mut |cx, inside| {
+            let item = cx.value(x, &at);
+            let item = sum.widen(cx, item);
+            vec![sum.combine(cx, inside[0], item)]
+        })[0];
+        sum.narrow(self, result)
+    }
+
+    /// The taps `t` of a window for which `0 <= start + t * dilation < size`.
+    pub(crate) fn taps(&mut self, start: &Dim, size: &Dim, count: i64, dilation: i64) -> (V, V) {
+        let (dilation, zero) = (Dim::Const(dilation), self.b.i64(0));
+        let begin = (-start).ceil_div(&dilation);
+        let end = (size - start).ceil_div(&dilation);
+        let (begin, end) = (self.uniform(&begin), self.uniform(&end));
+        let count = self.b.i64(count);
+        (self.b.binary(Binary::SMax, begin, zero), self.b.binary(Binary::SMin, end, count))
+    }
+
+    pub(crate) fn tap_loops(
+        &mut self,
+        taps: &[(numrsc_ir::dim::Sym, V, V)],
+        init: &[V],
+        body: &mut dyn FnMut(&mut Self, &[V]) -> Vec<V>,
+    ) -> Vec<V> {
+        let Some(((var, low, high), rest)) = taps.split_first() else { return body(self, init) };
+        self.range(var, *low, *high, init, |cx, inside| cx.tap_loops(rest, inside, body))
+    }
+}
+
+/// An index into the operand: the kept index, with `gone` in place of the axes that go.
+fn full_index(axes: &[i64], kept: &[Dim], shape: &[Dim], gone: &mut dyn FnMut(&Dim) -> Dim) -> Vec<Dim> {
+    let mut kept = kept.iter();
+    let axis = |(a, size): (usize, &Dim)| {
+        if axes.contains(&(a as i64)) { gone(size) } else { kept.next().expect("the other axes").clone() }
+    };
+    shape.iter().enumerate().map(axis).collect()
+}
+
+/// Is `a` to be preferred to `b`, which comes before it?
+fn better(cx: &mut Cx<'_>, dtype: DType, f: ReduceFn, last: bool, a: V, b: V) -> V {
+    let (op, large, small) = match (f, dtype.class()) {
+        (ReduceFn::Max, Class::Unsigned | Class::Bool) => (if last { Compare::ULe } else { Compare::ULt }, a, b),
+        (ReduceFn::Max, _) => (if last { Compare::Le } else { Compare::Lt }, a, b),
+        (_, Class::Unsigned | Class::Bool) => (if last { Compare::ULe } else { Compare::ULt }, b, a),
+        _ => (if last { Compare::Le } else { Compare::Lt }, b, a),
+    };
+    let wins = cx.b.compare(op, small, large);
+    if !dtype.is_float() {
+        return wins;
+    }
+    let (a_nan, b_nan) = (cx.b.compare(Compare::Ne, a, a), cx.b.compare(Compare::Ne, b, b));
+    let yes = cx.b.bits(Ty::I1, 1);
+    let against_nan = if last { a_nan } else { cx.b.bits(Ty::I1, 0) };
+    let otherwise = cx.b.select(a_nan, yes, wins);
+    cx.b.select(b_nan, against_nan, otherwise)
+}
+
+/// How elements are combined. Sums and products of floats are kept in `f64` and rounded once.
+#[derive(Clone, Copy)]
+pub(crate) struct Sum {
+    pub f: ReduceFn,
+    pub dtype: DType,
+}
+
+impl Sum {
+    fn wide(self) -> bool {
+        self.dtype.is_float() && matches!(self.f, ReduceFn::Sum | ReduceFn::Prod)
+    }
+
+    pub(crate) fn elem(self) -> Elem {
+        if self.wide() { Elem::F64 } else { scalar::number(self.dtype) }
+    }
+
+    pub(crate) fn widen(self, cx: &mut Cx<'_>, x: V) -> V {
+        if self.wide() { cx.b.convert(Convert::Float, x, Elem::F64) } else { x }
+    }
+
+    pub(crate) fn narrow(self, cx: &mut Cx<'_>, x: V) -> V {
+        if self.wide() { scalar::round_float(cx.b, x, self.dtype) } else { x }
+    }
+
+    /// What changes nothing. For formats without infinities, the ends of their range.
+    pub(crate) fn neutral(self, cx: &mut Cx<'_>, lanes: u32) -> V {
+        let ty = Ty::vector(self.elem(), lanes);
+        if self.dtype.is_float() {
+            let d = self.dtype;
+            let first_number =
+                |list: [f64; 3]| list.into_iter().find(|&x| !d.round(x).is_nan()).map_or(0.0, |x| d.round(x));
+            let x = match self.f {
+                ReduceFn::Sum => 0.0,
+                ReduceFn::Prod => 1.0,
+                ReduceFn::Max => first_number([f64::NEG_INFINITY, -d.max_finite(), 0.0]),
+                ReduceFn::Min => first_number([f64::INFINITY, d.max_finite(), 0.0]),
+            };
+            return cx.b.float(ty, x);
+        }
+        let (low, high) = self.dtype.int_range();
+        let x = match self.f {
+            ReduceFn::Sum => 0,
+            ReduceFn::Prod => 1,
+            ReduceFn::Max => low,
+            ReduceFn::Min => high,
+        };
+        cx.b.int(ty, x as i64)
+    }
+
+    pub(crate) fn combine(self, cx: &mut Cx<'_>, a: V, b: V) -> V {
+        let unsigned = matches!(self.dtype.class(), Class::Unsigned);
+        let op = match (self.f, self.dtype.class()) {
+            (ReduceFn::Sum, _) => Binary::Add,
+            (ReduceFn::Prod, _) => Binary::Mul,
+            (ReduceFn::Max, Class::Bool) => Binary::Or,
+            (ReduceFn::Min, Class::Bool) => Binary::And,
+            (ReduceFn::Max, Class::Float) => return self.extreme(cx, b, a, a, b),
+            (ReduceFn::Min, Class::Float) => return self.extreme(cx, a, b, a, b),
+            (ReduceFn::Max, _) if unsigned => Binary::UMax,
+            (ReduceFn::Min, _) if unsigned => Binary::UMin,
+            (ReduceFn::Max, _) => Binary::SMax,
+            (ReduceFn::Min, _) => Binary::SMin,
+        };
+        let r = cx.b.binary(op, a, b);
+        wrap(cx, self.dtype, r)
+    }
+
+    /// `b` if it is more extreme (`large > small`) or NaN, else `a`.
+    fn extreme(self, cx: &mut Cx<'_>, large: V, small: V, a: V, b: V) -> V {
+        let more = cx.b.compare(Compare::Lt, small, large);
+        let nan = cx.b.compare(Compare::Ne, b, b);
+        let take = cx.b.or(more, nan);
+        cx.b.select(take, b, a)
+    }
+
+    /// All lanes of a vector, by halves.
+    fn fold(self, cx: &mut Cx<'_>, mut x: V) -> V {
+        let mut lanes = cx.b.ty(x).lanes;
+        while lanes > 1 {
+            lanes /= 2;
+            if lanes == 1 {
+                let (a, b) = (cx.b.extract(x, 0), cx.b.extract(x, 1));
+                return self.combine(cx, a, b);
+            }
+            let low = cx.b.shuffle(x, x, (0..lanes).collect());
+            let high = cx.b.shuffle(x, x, (lanes..2 * lanes).collect());
+            x = self.combine(cx, low, high);
+        }
+        x
+    }
+}
+
+/// Integers narrower than their storage keep to their bits.
+pub(crate) fn wrap(cx: &mut Cx<'_>, dtype: DType, x: V) -> V {
+    if dtype.is_int() && dtype.bits() < 8 { scalar::decode(cx.b, dtype, x) } else { x }
+}

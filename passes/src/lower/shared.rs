@@ -1,0 +1,100 @@
+//! What all kernels of a module share: names for sizes, messages, options.
+use crate::Machine;
+use numrsc_ir::{
+    Dim, Value,
+    dim::{Atom, Sym},
+    kernel::V,
+};
+use std::collections::HashMap;
+
+/// What the entry passes for a parameter of a kernel.
+#[derive(Clone, Debug)]
+pub(crate) enum Arg {
+    /// The address of a buffer.
+    Pointer(Value),
+    /// The value of an expression over sizes.
+    Size(Dim),
+    /// A value of the entry function.
+    Entry(V),
+    /// The address of the buffer that the kernel writes.
+    Output,
+    /// The address of memory that a kernel uses while it runs.
+    Scratch,
+}
+
+pub(crate) struct Shared {
+    pub machine: Machine,
+    pub sanitize: bool,
+    pub messages: Vec<String>,
+    /// Where in the model we are, for messages.
+    pub place: String,
+    names: HashMap<Dim, Sym>,
+    meanings: HashMap<Sym, Dim>,
+}
+
+impl Shared {
+    pub(crate) fn new(machine: Machine, sanitize: bool) -> Shared {
+        Shared {
+            machine,
+            sanitize,
+            messages: vec![],
+            place: String::new(),
+            names: HashMap::new(),
+            meanings: HashMap::new(),
+        }
+    }
+
+    /// The code by which compiled code gives this message.
+    pub(crate) fn message(&mut self, text: &str) -> u32 {
+        let text = if self.place.is_empty() { text.to_owned() } else { format!("{}: {text}", self.place) };
+        let at = self.messages.iter().position(|m| *m == text).unwrap_or_else(|| {
+            self.messages.push(text);
+            self.messages.len() - 1
+        });
+        at as u32 + 1
+    }
+
+    /// A size as a polynomial of plain symbols, so that addresses stay simple: one that is more than that gets a name.
+    pub(crate) fn size(&mut self, d: &Dim) -> Dim {
+        let plain = |a: &Atom| matches!(a, Atom::Sym(_));
+        if d.terms().iter().flat_map(|t| &t.factors).all(plain) {
+            return d.clone();
+        }
+        // A single product keeps its factors, so that `12 * x` is still a multiple of 12. All factors are checked to be sizes.
+        match &d.terms()[..] {
+            [t] if t.coef > 0 => t.factors.iter().fold(Dim::Const(t.coef), |p, a| {
+                let factor =
+                    if plain(a) { Dim::from_atom(a.clone()) } else { self.named(&Dim::from_atom(a.clone()), "#") };
+                &p * &factor
+            }),
+            _ => self.named(d, "#"),
+        }
+    }
+
+    /// An index or offset as a polynomial of plain symbols.
+    pub(crate) fn attribute(&mut self, d: &Dim) -> Dim {
+        d.terms().iter().fold(Dim::ZERO, |sum, t| {
+            let product = t.factors.iter().fold(Dim::Const(t.coef), |p, a| {
+                let plain = matches!(a, Atom::Sym(_));
+                let factor =
+                    if plain { Dim::from_atom(a.clone()) } else { self.named(&Dim::from_atom(a.clone()), "$#") };
+                &p * &factor
+            });
+            &sum + &product
+        })
+    }
+
+    fn named(&mut self, d: &Dim, prefix: &str) -> Dim {
+        // An atom may be known both as a size and as any number: these are two names.
+        let key = if prefix == "#" { d.clone() } else { -d };
+        let count = self.names.len();
+        let sym = self.names.entry(key).or_insert_with(|| format!("{prefix}d{count}").into()).clone();
+        self.meanings.insert(sym.clone(), d.clone());
+        Dim::sym(sym)
+    }
+
+    /// What a name stands for.
+    pub(crate) fn meaning(&self, s: &Sym) -> Option<Dim> {
+        self.meanings.get(s).cloned()
+    }
+}
