@@ -3,4 +3,5 @@ pub mod alloc;
 pub mod corpus;
 pub mod fuzz;
 pub mod generate;
+pub mod kernels;
 pub mod rng;

@@ -5,7 +5,10 @@
 //!
 //! Pure instructions may therefore run where the program would not have asked for them, so they must not trap: division by what may be 0
 //! goes through [`Builder::udiv`] and its kin, which guard it.
-use super::{Axis, Binary, Block, Compare, Convert, Elem, FuncId, Function, Host, Inst, Kind, Stmt, Ty, Unary, V};
+use super::{
+    Axis, Binary, Block, Compare, Convert, Elem, FuncId, Function, Host, Inst, Kind, Stmt, Ty, Unary, V,
+    renumber::renumber,
+};
 use std::collections::{HashMap, HashSet};
 
 #[derive(Debug)]
@@ -123,7 +126,9 @@ impl Builder {
         let mut body = Block { stmts: scope.stmts, results };
         let mut used = HashSet::new();
         drop_unused(&mut body, &mut used);
-        Function { name: name.into(), kind: self.kind, params: self.params, types: self.types, body }
+        let mut f = Function { name: name.into(), kind: self.kind, params: self.params, types: self.types, body };
+        renumber(&mut f);
+        f
     }
 
     /// Is the block that defines the value still open?

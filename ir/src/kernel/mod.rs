@@ -21,6 +21,7 @@ pub mod build;
 pub mod interp;
 mod parse;
 mod print;
+mod renumber;
 #[cfg(test)]
 mod tests;
 mod verify;
