@@ -203,7 +203,7 @@ fn rename_callees(block: &mut Block, to: &mut dyn FnMut(FuncId) -> FuncId) {
     for stmt in &mut block.stmts {
         match stmt {
             Stmt::Let { inst: Inst::Call(callee, _), .. } | Stmt::Launch { kernel: callee, .. } => {
-                *callee = to(*callee)
+                *callee = to(*callee);
             }
             Stmt::For { body, .. } => rename_callees(body, to),
             Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => {
