@@ -44,4 +44,8 @@ pub enum LinkKind {
     Low12,
     /// RISC-V `auipc` and the `jalr` or `addi` after it: `to + addend - place`.
     PcHigh20Low12,
+    /// RISC-V `auipc` by itself, if what uses it is not the next instruction.
+    PcHigh20,
+    /// RISC-V `jalr` or `addi` by itself; its addend makes up for the distance to its `auipc`.
+    PcLow12,
 }

@@ -12,6 +12,15 @@ pub enum Error {
     /// LLVM failed to optimise or to write a valid module.
     #[error("LLVM failed on module `{module}`: {message}")]
     Llvm { module: String, message: String },
+    /// The function asks for something that the target or the backend does not have.
+    #[error("`{function}` cannot be compiled for this target: {message}")]
+    Unsupported { function: String, message: String },
+    /// Functions do not fit together: a bug of numrsc, or code too large to reach itself.
+    #[error("cannot link: {0}")]
+    Link(String),
+    /// The directory of compiled functions cannot be written.
+    #[error("cannot write the cache of compiled code `{}`", path.display())]
+    Cache { path: std::path::PathBuf, source: std::io::Error },
     /// Cranelift does not know the machine or refused a function.
     #[error("Cranelift failed on `{function}`")]
     Cranelift { function: String, source: Box<cranelift::module::ModuleError> },

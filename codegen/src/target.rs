@@ -1,4 +1,8 @@
 //! What code is generated for: data, so that no other crate has to test a target's name.
+use crate::cpu::Architecture;
+use crate::{Error, Result};
+use inkwell::targets::TargetMachine;
+use numrsc_passes::Machine;
 
 /// A machine to generate code for, in LLVM's vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,4 +14,164 @@ pub struct Target {
     pub cpu: String,
     /// Additions to and removals from the CPU's features, for example `+avx2,-fma`; empty for none.
     pub features: String,
+}
+
+impl Target {
+    /// The plainest machine of the kind this process runs on.
+    pub fn host() -> Target {
+        let triple = TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned();
+        let cpu = Architecture::of(&triple).map_or("", |a| baseline(a, &triple)).to_owned();
+        let features = implied_features(&triple, &cpu);
+        Target { triple, cpu, features }
+    }
+
+    /// A machine by its triple, which may spell RISC-V as Rust does, and the name of its CPU: empty for the plainest, `native` for
+    /// the one this process runs on, with all it can do.
+    pub fn new(triple: &str, cpu: &str) -> Result<Target> {
+        let error = |message: String| Error::Target { triple: triple.to_owned(), cpu: cpu.to_owned(), message };
+        let architecture = Architecture::of(triple).ok_or_else(|| error("unknown architecture".to_owned()))?;
+        if cpu == "native" {
+            if Architecture::of(&Target::host().triple) != Some(architecture) {
+                return Err(error("`native` is another architecture".to_owned()));
+            }
+            let features = TargetMachine::get_host_cpu_features().to_string();
+            return Ok(Target {
+                triple: triple.to_owned(),
+                cpu: TargetMachine::get_host_cpu_name().to_string(),
+                features,
+            });
+        }
+        let cpu = if cpu.is_empty() { baseline(architecture, triple) } else { cpu };
+        if !architecture.cpus().any(|known| known == cpu) {
+            let known: Vec<&str> = architecture.cpus().collect();
+            return Err(error(format!("unknown CPU; known are native, {}", known.join(", "))));
+        }
+        let (triple, features) = (plain_triple(triple), implied_features(triple, cpu));
+        Ok(Target { triple, cpu: cpu.to_owned(), features })
+    }
+
+    /// What the optimiser has to know.
+    pub fn machine(&self) -> Machine {
+        let has = |feature: &str| self.has(feature);
+        match Architecture::of(&self.triple) {
+            Some(Architecture::X86_64) => Machine {
+                vector_bytes: if has("avx2") { 32 } else { 16 },
+                registers: if has("avx512vl") { 32 } else { 16 },
+                fused: has("fma"),
+            },
+            Some(Architecture::AArch64) => Machine { vector_bytes: 16, registers: 32, fused: true },
+            Some(Architecture::RiscV32 | Architecture::RiscV64) => {
+                Machine { vector_bytes: if has("v") { 16 } else { 0 }, registers: 32, fused: has("f") }
+            }
+            // NEON of 32 bits flushes denormal numbers to zero, so its vectors are of no use to us.
+            Some(Architecture::Arm) => Machine { vector_bytes: 0, registers: 16, fused: has("vfp") },
+            Some(Architecture::Nvptx) => Machine { vector_bytes: 0, registers: 64, fused: true },
+            Some(Architecture::Wasm) | None => Machine { vector_bytes: 0, registers: 16, fused: false },
+        }
+    }
+
+    /// The features that a machine must have to run the code, under the names of Rust's run-time detection.
+    pub fn required_features(&self) -> Vec<String> {
+        match Architecture::of(&self.triple) {
+            // Nothing to ask at run time: what is not there is known when the device is built.
+            None | Some(Architecture::Arm | Architecture::RiscV32 | Architecture::Wasm | Architecture::Nvptx) => vec![],
+            // Every Linux on RISC-V has these.
+            Some(Architecture::RiscV64) => {
+                let mut features = self.features();
+                features.retain(|f| !["a", "c", "d", "f", "m"].contains(f));
+                features.into_iter().map(str::to_owned).collect()
+            }
+            Some(Architecture::X86_64 | Architecture::AArch64) => {
+                self.features().into_iter().map(str::to_owned).collect()
+            }
+        }
+    }
+
+    /// Can the machine do this? By the name of run-time detection.
+    pub(crate) fn has(&self, feature: &str) -> bool {
+        self.features().contains(&feature)
+    }
+
+    /// Does the machine round floats to integers by one instruction?
+    pub(crate) fn rounds_floats(&self) -> bool {
+        match Architecture::of(&self.triple) {
+            Some(Architecture::X86_64) => self.has("sse4.1"),
+            Some(Architecture::AArch64 | Architecture::Nvptx | Architecture::Wasm) => true,
+            Some(Architecture::Arm | Architecture::RiscV32 | Architecture::RiscV64) | None => false,
+        }
+    }
+
+    pub(crate) fn pointer_bits(&self) -> u32 {
+        match Architecture::of(&self.triple) {
+            Some(Architecture::Arm | Architecture::RiscV32) => 32,
+            Some(Architecture::Wasm) if self.triple.starts_with("wasm32") => 32,
+            _ => 64,
+        }
+    }
+
+    /// What the CPU can do and what was added and removed, sorted.
+    fn features(&self) -> Vec<&'static str> {
+        let Some(architecture) = Architecture::of(&self.triple) else { return vec![] };
+        let mut known = architecture.features_of(if self.cpu.is_empty() {
+            baseline(architecture, &self.triple)
+        } else {
+            &self.cpu
+        });
+        for change in self.features.split(',') {
+            let Some(name) = change.get(1..).and_then(|name| architecture.relevant(name)) else { continue };
+            known.retain(|f| *f != name);
+            if change.starts_with('+') {
+                known.push(name);
+            }
+        }
+        known.sort_unstable();
+        known
+    }
+}
+
+/// The plainest CPU that a triple stands for.
+fn baseline(architecture: Architecture, triple: &str) -> &'static str {
+    match architecture {
+        Architecture::X86_64 => "x86-64",
+        Architecture::RiscV64 => "generic-rv64",
+        Architecture::RiscV32 => "generic-rv32",
+        Architecture::Nvptx => "sm_70",
+        Architecture::AArch64 | Architecture::Wasm => "generic",
+        Architecture::Arm => match triple.split('-').next().unwrap_or_default() {
+            "thumbv6m" => "cortex-m0",
+            "thumbv7m" => "cortex-m3",
+            "thumbv7em" => "cortex-m4",
+            "thumbv8m.base" => "cortex-m23",
+            "thumbv8m.main" => "cortex-m33",
+            _ => "generic",
+        },
+    }
+}
+
+/// LLVM's spelling of a triple: it has no extensions in the name of RISC-V.
+fn plain_triple(triple: &str) -> String {
+    let (name, rest) = triple.split_once('-').map_or((triple, ""), |(name, rest)| (name, rest));
+    match riscv_extensions(name) {
+        Some(_) if rest.is_empty() => name[.."riscv64".len()].to_owned(),
+        Some(_) => format!("{}-{rest}", &name[.."riscv64".len()]),
+        None => triple.to_owned(),
+    }
+}
+
+/// The letters after `riscv64`.
+fn riscv_extensions(name: &str) -> Option<&str> {
+    name.strip_prefix("riscv64").or_else(|| name.strip_prefix("riscv32"))
+}
+
+/// The generic RISC-V CPUs have no extensions: add those in the name, or what every Linux needs.
+fn implied_features(triple: &str, cpu: &str) -> String {
+    let name = triple.split('-').next().unwrap_or_default();
+    let Some(extensions) = riscv_extensions(name) else { return String::new() };
+    let extensions = match extensions {
+        "" if cpu == "generic-rv64" => "gc",
+        "" if cpu == "generic-rv32" => "imac",
+        letters => letters,
+    };
+    let letters = extensions.replace('g', "mafd").replace('i', "");
+    letters.chars().map(|c| format!("+{c}")).collect::<Vec<_>>().join(",")
 }

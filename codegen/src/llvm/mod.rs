@@ -1,58 +1,129 @@
-//! The LLVM backend: from an LLVM module to object code or assembly of any target.
+//! The LLVM backend: from kernel IR to machine code or assembly of any target.
 //!
-//! LLVM ends the process on what it cannot select (for example `llvm.exp` on NVPTX): modules must be legal for
-//! their target before they come here.
+//! Hardly any of LLVM's passes run: kernels come scheduled, in SSA form and with nothing to hoist, so that instruction
+//! selection and register allocation are what is left to do. LLVM ends the process on what it cannot select (for example `llvm.exp` on
+//! NVPTX): what a target lacks is written out in the text that LLVM gets.
+mod inst;
+mod object;
+mod text;
 
+use std::cell::RefCell;
 use std::sync::Once;
 
 use inkwell::OptimizationLevel;
-use inkwell::module::Module;
-use inkwell::passes::PassBuilderOptions;
-use inkwell::support::LLVMString;
+use inkwell::context::Context;
+use inkwell::memory_buffer::MemoryBuffer;
 use inkwell::targets::{
     FileType, InitializationConfig, RelocMode, Target as LlvmTarget, TargetMachine, TargetMachineOptions, TargetTriple,
 };
+use numrsc_ir::kernel::{FuncId, Kind, Module};
 
-use crate::{Error, Result, Target};
+use crate::cpu::Architecture;
+use crate::{Backend, Code, Error, Result, Target};
 
-/// What [`emit`] writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// An object file in the format of the target. NVPTX has none: its output is assembly.
-    Object,
-    /// Assembly text (PTX on NVPTX).
-    Assembly,
+/// Compiles with LLVM.
+#[derive(Debug, Clone)]
+pub struct Llvm {
+    target: Target,
 }
 
-/// Optimises `module` for `target` and writes it. The module keeps the target's triple and data layout.
-pub fn emit(module: &Module<'_>, target: &Target, output: Output) -> Result<Vec<u8>> {
-    let machine = target_machine(target)?;
-    let name = || module.get_name().to_string_lossy().into_owned();
-    let llvm_error = |message: LLVMString| Error::Llvm { module: name(), message: message.to_string() };
+impl Llvm {
+    /// Fails if LLVM cannot generate code for the target.
+    pub fn new(target: Target) -> Result<Llvm> {
+        if let Some(architecture) = Architecture::of(&target.triple) {
+            let known = target.cpu.is_empty() || architecture.cpus().any(|cpu| cpu == target.cpu);
+            // A name that LLVM itself found out is one it knows, whatever our table says.
+            if !known
+                && Target::new(&target.triple, "native").map(|native| native.cpu).ok().as_ref() != Some(&target.cpu)
+            {
+                Target::new(&target.triple, &target.cpu)?;
+            }
+        }
+        target_machine(&target, OptimizationLevel::Default)?;
+        Ok(Llvm { target })
+    }
 
-    module.set_triple(&machine.get_triple());
-    module.set_data_layout(&machine.get_target_data().get_data_layout());
-    // LLVM does not check its input while optimising: an invalid module is undefined behaviour there.
-    module.verify().map_err(|message| Error::InvalidModule { module: name(), message: message.to_string() })?;
-    module.run_passes("default<O3>", &machine, PassBuilderOptions::create()).map_err(llvm_error)?;
+    /// All functions in one module of LLVM, as text.
+    pub fn llvm_ir(&self, module: &Module) -> Result<String> {
+        let all: Vec<FuncId> = (0..module.functions.len() as u32).map(FuncId).collect();
+        text::module_text(module, &all, &self.target)
+    }
 
-    let file_type = match output {
-        Output::Object => FileType::Object,
-        Output::Assembly => FileType::Assembly,
-    };
-    let buffer = machine.write_to_memory_buffer(module, file_type).map_err(llvm_error)?;
-    Ok(buffer.as_slice().to_vec())
+    /// All functions as assembly of the target.
+    pub fn assembly(&self, module: &Module) -> Result<String> {
+        let bytes = self.generate("module", &self.llvm_ir(module)?, OptimizationLevel::Default, FileType::Assembly)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn generate(&self, name: &str, text: &str, level: OptimizationLevel, output: FileType) -> Result<Vec<u8>> {
+        let invalid = |message: String| Error::InvalidModule { module: name.to_owned(), message };
+        let context = Context::create();
+        let buffer = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), name);
+        let module = context.create_module_from_ir(buffer).map_err(|message| invalid(message.to_string()))?;
+        with_machine(&self.target, level, |machine| {
+            module.set_data_layout(&machine.get_target_data().get_data_layout());
+            // LLVM does not check its input while generating code: an invalid module is undefined behaviour there.
+            module.verify().map_err(|message| invalid(message.to_string()))?;
+            let failed = |message: String| Error::Llvm { module: name.to_owned(), message };
+            let buffer = machine.write_to_memory_buffer(&module, output).map_err(|m| failed(m.to_string()))?;
+            Ok(buffer.as_slice().to_vec())
+        })
+    }
 }
 
-fn target_machine(target: &Target) -> Result<TargetMachine> {
+impl Backend for Llvm {
+    fn name(&self) -> &'static str {
+        "llvm"
+    }
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn compile(&self, module: &Module, function: FuncId) -> Result<Code> {
+        let text = text::module_text(module, &[function], &self.target)?;
+        let f = &module.functions[function.0 as usize];
+        // The entry is long and runs once: it is worth little.
+        let level = if f.kind == Kind::Entry { OptimizationLevel::Less } else { OptimizationLevel::Default };
+        let bytes = self.generate(&f.name, &text, level, FileType::Object)?;
+        object::code(&f.name, &bytes)
+    }
+}
+
+/// The triple that LLVM gets: whatever the system, objects are ELF, because only the code in them is used.
+pub(crate) fn object_triple(target: &Target) -> String {
+    let foreign = ["-darwin", "-macos", "-ios", "-windows"].iter().any(|system| target.triple.contains(system));
+    if foreign { format!("{}-elf", target.triple) } else { target.triple.clone() }
+}
+
+/// Machines take longer to make than many a kernel to compile, so each thread keeps those it used last.
+fn with_machine<R>(
+    target: &Target,
+    level: OptimizationLevel,
+    f: impl FnOnce(&TargetMachine) -> Result<R>,
+) -> Result<R> {
+    thread_local! {
+        static KEPT: RefCell<Vec<(Target, OptimizationLevel, TargetMachine)>> = const { RefCell::new(vec![]) };
+    }
+    KEPT.with_borrow_mut(|kept| {
+        if !kept.iter().any(|k| k.0 == *target && k.1 == level) {
+            kept.truncate(3);
+            kept.insert(0, (target.clone(), level, target_machine(target, level)?));
+        }
+        let found = kept.iter().find(|k| k.0 == *target && k.1 == level);
+        f(&found.expect("it was just put there").2)
+    })
+}
+
+fn target_machine(target: &Target, level: OptimizationLevel) -> Result<TargetMachine> {
     initialize_targets();
     let error = |message: String| Error::Target { triple: target.triple.clone(), cpu: target.cpu.clone(), message };
 
-    let triple = TargetTriple::create(&target.triple);
+    let triple = TargetTriple::create(&object_triple(target));
     let options = TargetMachineOptions::new()
         .set_cpu(&target.cpu)
         .set_features(&target.features)
-        .set_level(OptimizationLevel::Aggressive)
+        .set_level(level)
         .set_reloc_mode(RelocMode::PIC);
     LlvmTarget::from_triple(&triple)
         .map_err(|message| error(message.to_string()))?
