@@ -13,8 +13,8 @@ pub enum Error {
     #[error("LLVM failed on module `{module}`: {message}")]
     Llvm { module: String, message: String },
     /// Cranelift does not know the machine or refused a function.
-    #[error("Cranelift failed on `{function}`")]
-    Cranelift { function: String, source: Box<cranelift::module::ModuleError> },
+    #[error("Cranelift failed on `{function}`: {message}")]
+    Cranelift { function: String, message: String },
 }
 
 /// The result of generating code.
