@@ -30,7 +30,7 @@ impl Emitter<'_> {
 
     fn return_result(&mut self, results: &[V]) -> Refused<()> {
         let parts = self.get(*results.first().ok_or("a helper without a result")?)?;
-        let values = self.to_fixed(&parts);
+        let values = self.fixed(&parts);
         let Some(pointer) = self.result_pointer else {
             self.ins().return_(&values);
             return Ok(());
@@ -49,19 +49,19 @@ impl Emitter<'_> {
         let mut given = vec![];
         for &arg in args {
             let parts = self.get(arg)?;
-            given.extend(self.to_fixed(&parts));
+            given.extend(self.fixed(&parts));
         }
         if result.len() == 1 {
             let call = self.ins().call(callee, &given);
             let value = self.first_result(call);
-            return Ok(self.from_fixed(ty, vec![value]));
+            return Ok(self.parts_of_fixed(ty, vec![value]));
         }
         let slot = self.slot(Slot::Result, 16 * result.len() as u32);
         let pointer = self.ins().stack_addr(types::I64, slot, 0);
         given.insert(0, pointer);
         self.ins().call(callee, &given);
         let values = (0..).zip(result).map(|(i, part)| self.ins().load(part, flags(), pointer, 16 * i)).collect();
-        Ok(self.from_fixed(ty, values))
+        Ok(self.parts_of_fixed(ty, values))
     }
 
     fn statements(&mut self, block: &Block) -> Refused<Reached> {
@@ -106,7 +106,7 @@ impl Emitter<'_> {
         let mut args = vec![];
         for v in values {
             let parts = self.get(v)?;
-            args.extend(self.to_fixed(&parts).into_iter().map(BlockArg::from));
+            args.extend(self.fixed(&parts).into_iter().map(BlockArg::from));
         }
         Ok(args)
     }
@@ -117,7 +117,7 @@ impl Emitter<'_> {
         for &v in names {
             let ty = self.function.ty(v);
             let values = self.fixed_types(ty).into_iter().map(|t| self.b.append_block_param(block, t)).collect();
-            params.push((v, self.from_fixed(ty, values)));
+            params.push((v, self.parts_of_fixed(ty, values)));
         }
         params
     }

@@ -291,7 +291,7 @@ impl<'a> Emitter<'a> {
                 for &v in &function.params {
                     let ty = function.ty(v);
                     let count = self.fixed_types(ty).len();
-                    let parts = self.from_fixed(ty, given.by_ref().take(count).collect());
+                    let parts = self.parts_of_fixed(ty, given.by_ref().take(count).collect());
                     self.set(v, parts);
                 }
             }

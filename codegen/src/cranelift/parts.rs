@@ -92,11 +92,11 @@ impl Emitter<'_> {
         }
     }
 
-    pub(super) fn to_fixed(&mut self, parts: &Parts) -> Vec<Value> {
+    pub(super) fn fixed(&mut self, parts: &Parts) -> Vec<Value> {
         self.packed(parts).unwrap_or_else(|| self.lanes(parts))
     }
 
-    pub(super) fn from_fixed(&self, ty: Ty, values: Vec<Value>) -> Parts {
+    pub(super) fn parts_of_fixed(&self, ty: Ty, values: Vec<Value>) -> Parts {
         if self.packs(ty).is_some() { Parts::packed(ty, values) } else { Parts::lanes(ty, values) }
     }
 
