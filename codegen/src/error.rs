@@ -22,8 +22,8 @@ pub enum Error {
     #[error("cannot write the cache of compiled code `{}`", path.display())]
     Cache { path: std::path::PathBuf, source: std::io::Error },
     /// Cranelift does not know the machine or refused a function.
-    #[error("Cranelift failed on `{function}`")]
-    Cranelift { function: String, source: Box<cranelift::module::ModuleError> },
+    #[error("Cranelift failed on `{function}`: {message}")]
+    Cranelift { function: String, message: String },
 }
 
 /// The result of generating code.
