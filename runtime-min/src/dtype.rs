@@ -119,10 +119,9 @@ mod tests {
 
     #[test]
     fn elements_have_the_size_of_their_type() {
-        fn check<T: Element>() {
-            assert_eq!(size_of::<T>(), T::DTYPE.size(), "{}", T::DTYPE);
+        macro_rules! check {
+            ($($rust:ty),*) => { $( assert_eq!(size_of::<$rust>(), <$rust>::DTYPE.size(), "{}", <$rust>::DTYPE); )* };
         }
-        (check::<f32>(), check::<f64>(), check::<bool>(), check::<i8>(), check::<i16>(), check::<i32>());
-        (check::<i64>(), check::<u8>(), check::<u16>(), check::<u32>(), check::<u64>());
+        check!(f32, f64, bool, i8, i16, i32, i64, u8, u16, u32, u64);
     }
 }

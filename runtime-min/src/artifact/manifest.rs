@@ -96,6 +96,11 @@ impl<'a> Manifest<'a> {
         Manifest { bytes, index }
     }
 
+    #[cfg(feature = "std")]
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     pub(crate) fn index(&self) -> Index {
         self.index
     }
