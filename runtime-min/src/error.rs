@@ -131,6 +131,11 @@ pub enum Error {
         code: u32,
         message: Text,
     },
+    /// The C interface was not used as its header says.
+    #[cfg(feature = "std")]
+    Misuse {
+        what: &'static str,
+    },
     /// Compiled code broke its contract: a bug of the compiler.
     Internal {
         what: &'static str,
@@ -213,6 +218,8 @@ impl fmt::Display for Error {
                 write!(f, "the compiled model failed with code {code}")
             }
             Error::Failed { message, .. } => write!(f, "{message}"),
+            #[cfg(feature = "std")]
+            Error::Misuse { what } => write!(f, "wrong call: {what}"),
             Error::Internal { what } => write!(f, "bug in the compiled model: {what}"),
             Error::NotUtf8 { name } => write!(f, "a string of `{name}` is not UTF-8"),
         }

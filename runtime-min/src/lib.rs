@@ -22,6 +22,8 @@ extern crate alloc;
 
 pub mod artifact;
 mod bind;
+#[cfg(feature = "std")]
+pub mod capi;
 pub mod context;
 #[cfg(feature = "std")]
 mod cpu;

@@ -134,7 +134,11 @@ impl<M: Memory> ContextIn<M> {
     }
 
     pub fn output_by_name(&self, name: &str) -> Result<TensorView<'_>> {
-        self.output(find_output(self.model.manifest(), name)?.0)
+        self.output(self.position_of_output(name)?)
+    }
+
+    pub fn position_of_output(&self, name: &str) -> Result<usize> {
+        find_output(self.model.manifest(), name).map(|(position, _)| position)
     }
 
     /// Also of an output that was written to a buffer of the caller.
