@@ -1,0 +1,400 @@
+//! The manifest, read in place: checked once from end to end, then walked by iterators that allocate nothing.
+//!
+//! Numbers are little-endian, texts are a `u32` length and UTF-8, lists a `u32` count and their items. In order:
+//!
+//! ```text
+//! format version u32 · model text · producer text · target triple text · CPU features [text] · entry u64
+//! inputs [port] · outputs [port] · symbols [text] · arena size · peak size · weights u64 · flags u8
+//! failure messages [text] · kernels [name text, offset u64, length u64]
+//!
+//! port = name text, depth u8 (0 for a tensor), element type i32, rank known u8, dims [dim], type text
+//! dim  = 0 u8, u64 | 1 u8, formula text | 2 u8 (any)
+//! size = 0 u8, u64 | 1 u8, formula text
+//! ```
+use super::FORMAT_VERSION;
+use crate::{
+    DType,
+    error::{Error, Result},
+};
+use core::{fmt, marker::PhantomData};
+
+/// What a compiled model is: its inputs and outputs, its needs, its parts.
+#[derive(Clone, Copy)]
+pub struct Manifest<'a> {
+    bytes: &'a [u8],
+    index: Index,
+}
+
+/// An input or output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port<'a> {
+    pub name: &'a str,
+    pub kind: PortKind,
+    /// Of the tensor, or of the tensors within the sequence.
+    pub dtype: DType,
+    /// The sizes of the tensor, or what is known of all tensors within the sequence; `None` if not even their rank is.
+    pub dims: Option<Dims<'a>>,
+    /// The whole type as text, for people.
+    pub type_text: &'a str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortKind {
+    Tensor,
+    /// Depth 1 is a sequence of tensors, 2 a sequence of such sequences.
+    Sequence {
+        depth: u8,
+    },
+}
+
+/// What is known of the size of an axis before running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dim<'a> {
+    Fixed(u64),
+    /// In terms of the model's symbols, such as `batch*12`.
+    Formula(&'a str),
+    /// Within sequences: differs from element to element.
+    Any,
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size<'a> {
+    Fixed(u64),
+    Formula(&'a str),
+}
+
+/// A kernel's place in the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kernel<'a> {
+    pub name: &'a str,
+    pub offset: u64,
+    pub length: u64,
+}
+
+pub type Names<'a> = List<'a, &'a str>;
+pub type Ports<'a> = List<'a, Port<'a>>;
+pub type Dims<'a> = List<'a, Dim<'a>>;
+pub type Kernels<'a> = List<'a, Kernel<'a>>;
+
+impl<'a> Manifest<'a> {
+    /// Check a manifest from end to end.
+    pub fn parse(bytes: &'a [u8]) -> Result<Manifest<'a>> {
+        let mut reader = Reader { bytes, at: 0 };
+        let index = Index::read(&mut reader).ok_or(Error::Malformed { what: "manifest" })?;
+        if index.version != FORMAT_VERSION {
+            return Err(Error::Version { found: index.version, supported: FORMAT_VERSION });
+        }
+        if reader.at != bytes.len() {
+            return Err(Error::Malformed { what: "bytes after the manifest" });
+        }
+        Ok(Manifest { bytes, index })
+    }
+
+    /// The same bytes again, which were parsed before.
+    pub(crate) fn from_index(bytes: &'a [u8], index: Index) -> Manifest<'a> {
+        Manifest { bytes, index }
+    }
+
+    #[cfg(feature = "std")]
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub(crate) fn index(&self) -> Index {
+        self.index
+    }
+
+    pub fn model(&self) -> &'a str {
+        self.text(self.index.model)
+    }
+
+    /// What compiled the model, with its version.
+    pub fn producer(&self) -> &'a str {
+        self.text(self.index.producer)
+    }
+
+    pub fn target_triple(&self) -> &'a str {
+        self.text(self.index.triple)
+    }
+
+    pub fn cpu_features(&self) -> Names<'a> {
+        self.list(self.index.features)
+    }
+
+    /// Where in the code running starts.
+    pub fn entry(&self) -> u64 {
+        self.index.entry
+    }
+
+    pub fn inputs(&self) -> Ports<'a> {
+        self.list(self.index.inputs)
+    }
+
+    pub fn outputs(&self) -> Ports<'a> {
+        self.list(self.index.outputs)
+    }
+
+    /// The names that sizes are expressed in.
+    pub fn symbols(&self) -> Names<'a> {
+        self.list(self.index.symbols)
+    }
+
+    /// Memory for everything between inputs and outputs.
+    pub fn arena(&self) -> Size<'a> {
+        self.size(self.index.arena)
+    }
+
+    /// The most memory that a run takes besides inputs and weights.
+    pub fn peak(&self) -> Size<'a> {
+        self.size(self.index.peak)
+    }
+
+    pub fn weights_bytes(&self) -> u64 {
+        self.index.weights
+    }
+
+    /// Whether a run asks for memory whose size depends on data.
+    pub fn needs_heap(&self) -> bool {
+        self.index.flags & NEEDS_HEAP != 0
+    }
+
+    /// Whether the code never asks for other threads.
+    pub fn single_threaded(&self) -> bool {
+        self.index.flags & SINGLE_THREADED != 0
+    }
+
+    /// Code `c` of compiled code means message `c - 1`.
+    pub fn failures(&self) -> Names<'a> {
+        self.list(self.index.failures)
+    }
+
+    pub fn kernels(&self) -> Kernels<'a> {
+        self.list(self.index.kernels)
+    }
+
+    fn text(&self, at: Place) -> &'a str {
+        self.reader(at).text().unwrap_or_default()
+    }
+
+    fn size(&self, at: Place) -> Size<'a> {
+        self.reader(at).size().unwrap_or(Size::Fixed(0))
+    }
+
+    fn list<T>(&self, at: Place) -> List<'a, T> {
+        let mut reader = self.reader(at);
+        let count = reader.u32().unwrap_or(0);
+        List { reader, count, item: PhantomData }
+    }
+
+    fn reader(&self, at: Place) -> Reader<'a> {
+        Reader { bytes: self.bytes, at: at.0 as usize }
+    }
+}
+
+impl fmt::Debug for Manifest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manifest")
+            .field("model", &self.model())
+            .field("producer", &self.producer())
+            .field("target_triple", &self.target_triple())
+            .field("inputs", &self.inputs())
+            .field("outputs", &self.outputs())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) const NEEDS_HEAP: u8 = 1;
+pub(super) const SINGLE_THREADED: u8 = 2;
+
+/// Where the parts of a checked manifest start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Index {
+    version: u32,
+    model: Place,
+    producer: Place,
+    triple: Place,
+    features: Place,
+    entry: u64,
+    inputs: Place,
+    outputs: Place,
+    symbols: Place,
+    arena: Place,
+    peak: Place,
+    weights: u64,
+    flags: u8,
+    failures: Place,
+    kernels: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place(u32);
+
+impl Index {
+    fn read(reader: &mut Reader<'_>) -> Option<Index> {
+        // Places are 32 bits, and nothing that long is a manifest.
+        u32::try_from(reader.bytes.len()).ok()?;
+        let index = Index {
+            version: reader.u32()?,
+            model: reader.skip(Reader::text)?,
+            producer: reader.skip(Reader::text)?,
+            triple: reader.skip(Reader::text)?,
+            features: reader.skip_list::<&str>()?,
+            entry: reader.u64()?,
+            inputs: reader.skip_list::<Port<'_>>()?,
+            outputs: reader.skip_list::<Port<'_>>()?,
+            symbols: reader.skip_list::<&str>()?,
+            arena: reader.skip(Reader::size)?,
+            peak: reader.skip(Reader::size)?,
+            weights: reader.u64()?,
+            flags: reader.u8()?,
+            failures: reader.skip_list::<&str>()?,
+            kernels: reader.skip_list::<Kernel<'_>>()?,
+        };
+        (index.flags & !(NEEDS_HEAP | SINGLE_THREADED) == 0).then_some(index)
+    }
+}
+
+/// Items one after the other; also an iterator over what is left of them.
+#[derive(Clone, Copy)]
+pub struct List<'a, T> {
+    reader: Reader<'a>,
+    count: u32,
+    item: PhantomData<T>,
+}
+
+#[allow(private_bounds, reason = "what lists can hold is closed")]
+impl<'a, T: Item<'a>> Iterator for List<'a, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.count = self.count.checked_sub(1)?;
+        T::read(&mut self.reader)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.count as usize, Some(self.count as usize))
+    }
+}
+
+#[allow(private_bounds, reason = "what lists can hold is closed")]
+impl<'a, T: Item<'a>> ExactSizeIterator for List<'a, T> {}
+
+impl<'a, T: Item<'a> + PartialEq + Copy> PartialEq for List<'a, T> {
+    fn eq(&self, other: &Self) -> bool {
+        (*self).eq(*other)
+    }
+}
+
+impl<'a, T: Item<'a> + Eq + Copy> Eq for List<'a, T> {}
+
+impl<'a, T: Item<'a> + fmt::Debug + Copy> fmt::Debug for List<'a, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(*self).finish()
+    }
+}
+
+/// How an item of a list is read; `None` if the bytes are not one.
+trait Item<'a>: Sized {
+    fn read(reader: &mut Reader<'a>) -> Option<Self>;
+}
+
+impl<'a> Item<'a> for &'a str {
+    fn read(reader: &mut Reader<'a>) -> Option<&'a str> {
+        reader.text()
+    }
+}
+
+impl<'a> Item<'a> for Dim<'a> {
+    fn read(reader: &mut Reader<'a>) -> Option<Dim<'a>> {
+        match reader.u8()? {
+            0 => Some(Dim::Fixed(reader.u64()?)),
+            1 => Some(Dim::Formula(reader.text()?)),
+            2 => Some(Dim::Any),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Item<'a> for Port<'a> {
+    fn read(reader: &mut Reader<'a>) -> Option<Port<'a>> {
+        let name = reader.text()?;
+        let kind = match reader.u8()? {
+            0 => PortKind::Tensor,
+            depth => PortKind::Sequence { depth },
+        };
+        let dtype = DType::from_onnx(reader.u32()?.cast_signed())?;
+        let rank_known = match reader.u8()? {
+            0 if kind != PortKind::Tensor => false,
+            1 => true,
+            _ => return None,
+        };
+        let mut start = *reader;
+        let count = start.u32()?;
+        reader.skip_list::<Dim<'_>>()?;
+        let dims = rank_known.then_some(List { reader: start, count, item: PhantomData });
+        Some(Port { name, kind, dtype, dims, type_text: reader.text()? })
+    }
+}
+
+impl<'a> Item<'a> for Kernel<'a> {
+    fn read(reader: &mut Reader<'a>) -> Option<Kernel<'a>> {
+        Some(Kernel { name: reader.text()?, offset: reader.u64()?, length: reader.u64()? })
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(self.at..)?.get(..length)?;
+        self.at += length;
+        Some(taken)
+    }
+
+    fn u8(&mut self) -> Option<u8> {
+        self.take(1).map(|bytes| bytes[0])
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take(4)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take(8)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+    }
+
+    fn text(&mut self) -> Option<&'a str> {
+        let length = self.u32()? as usize;
+        core::str::from_utf8(self.take(length)?).ok()
+    }
+
+    fn size(&mut self) -> Option<Size<'a>> {
+        match self.u8()? {
+            0 => Some(Size::Fixed(self.u64()?)),
+            1 => Some(Size::Formula(self.text()?)),
+            _ => None,
+        }
+    }
+
+    /// Check what is here and tell where it was.
+    fn skip<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<Place> {
+        let place = Place(self.at as u32);
+        read(self)?;
+        Some(place)
+    }
+
+    fn skip_list<T: Item<'a>>(&mut self) -> Option<Place> {
+        self.skip(|reader| {
+            // Every item takes at least a byte, so a wrong count ends soon.
+            for _ in 0..reader.u32()? {
+                T::read(reader)?;
+            }
+            Some(())
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! The artifact: one file with manifest, code and weights, made to be mapped into memory.
+//!
+//! ```text
+//!    0  magic                          8 bytes
+//!    8  format version                 u32
+//!   12  architecture                   u32
+//!   16  length of the file             u64
+//!   24  number of sections (3)         u32
+//!   28  0                              u32
+//!   32  section table: kind u32, 0 u32, offset u64, length u64, checksum u64 for manifest, code and weights
+//!  128  checksum of the bytes before   u64
+//!  136  manifest
+//!       code, at the next multiple of 4096
+//!       weights, at the next multiple of 4096, to the end of the file
+//! ```
+//! All numbers are little-endian. Bytes between sections are 0, and there is exactly one valid place for each section, so
+//! every changed byte is noticed. Weights come last and are checked on request only: loading takes the same time for any size.
+mod checksum;
+mod manifest;
+#[cfg(feature = "write")]
+mod write;
+
+pub use checksum::{Checksum, checksum};
+pub use manifest::{Dim, Dims, Kernel, Kernels, Manifest, Names, Port, PortKind, Ports, Size};
+#[cfg(feature = "write")]
+pub use write::{Builder, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec};
+
+use crate::error::{Error, Result};
+pub(crate) use manifest::Index;
+
+pub const MAGIC: [u8; 8] = *b"NUMRSC\0\x01";
+/// Changes with every change of the layout, the manifest or the run context.
+pub const FORMAT_VERSION: u32 = 1;
+/// Sections that are mapped start at multiples of this.
+pub const PAGE: u64 = 4096;
+/// Compiled code relies on weights and memory starting at multiples of this.
+pub const DATA_ALIGN: usize = 64;
+
+pub(crate) const HEADER_BYTES: usize = 136;
+const SECTION_TABLE: usize = 32;
+const SECTION_BYTES: usize = 32;
+const SECTIONS: usize = 3;
+
+/// What machine code is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+pub enum Architecture {
+    X86_64 = 1,
+    Aarch64 = 2,
+    Riscv64 = 3,
+    Arm = 4,
+    Wasm32 = 5,
+}
+
+impl Architecture {
+    pub const ALL: [Architecture; 5] =
+        [Architecture::X86_64, Architecture::Aarch64, Architecture::Riscv64, Architecture::Arm, Architecture::Wasm32];
+
+    /// As in the first part of a target triple.
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::X86_64 => "x86_64",
+            Architecture::Aarch64 => "aarch64",
+            Architecture::Riscv64 => "riscv64",
+            Architecture::Arm => "arm",
+            Architecture::Wasm32 => "wasm32",
+        }
+    }
+
+    pub fn from_number(number: u32) -> Option<Architecture> {
+        Architecture::ALL.into_iter().find(|architecture| *architecture as u32 == number)
+    }
+
+    /// That of this program, if code can be compiled for it.
+    pub fn host() -> Option<Architecture> {
+        match () {
+            () if cfg!(target_arch = "x86_64") => Some(Architecture::X86_64),
+            () if cfg!(target_arch = "aarch64") => Some(Architecture::Aarch64),
+            () if cfg!(target_arch = "riscv64") => Some(Architecture::Riscv64),
+            () if cfg!(target_arch = "arm") => Some(Architecture::Arm),
+            () if cfg!(target_arch = "wasm32") => Some(Architecture::Wasm32),
+            () => None,
+        }
+    }
+}
+
+/// An artifact in memory, checked except for its weights. It may be for any machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Artifact<'a> {
+    pub architecture: Architecture,
+    pub manifest: Manifest<'a>,
+    pub code: &'a [u8],
+    /// Where the code starts in the file.
+    pub code_offset: u64,
+    pub weights: &'a [u8],
+    weights_checksum: u64,
+}
+
+impl<'a> Artifact<'a> {
+    /// Check and take apart the bytes of a file. The weights are not looked at.
+    pub fn parse(bytes: &'a [u8]) -> Result<Artifact<'a>> {
+        let number = |at: usize| read_u64(bytes, at);
+        let half = |at: usize| number(at).map(|pair| pair as u32);
+        if bytes.get(..MAGIC.len()) != Some(&MAGIC[..]) {
+            return Err(Error::NotAnArtifact);
+        }
+        let cut = Error::Length { expected: HEADER_BYTES as u64, found: bytes.len() as u64 };
+        let version = half(8).unwrap_or(FORMAT_VERSION);
+        if version != FORMAT_VERSION {
+            return Err(Error::Version { found: version, supported: FORMAT_VERSION });
+        }
+        let Some(header) = bytes.get(..HEADER_BYTES - 8) else { return Err(cut) };
+        if number(HEADER_BYTES - 8) != Some(checksum(header)) {
+            return Err(Error::Damaged { part: "header" });
+        }
+        // From here on a mismatch is no accident of storage, except for the length.
+        let expected = number(16).unwrap_or(0);
+        if expected != bytes.len() as u64 {
+            return Err(Error::Length { expected, found: bytes.len() as u64 });
+        }
+        let architecture =
+            half(12).and_then(Architecture::from_number).ok_or(Error::Malformed { what: "unknown architecture" })?;
+        if half(24) != Some(SECTIONS as u32) {
+            return Err(Error::Malformed { what: "number of sections" });
+        }
+
+        let mut end = HEADER_BYTES as u64;
+        let mut section = |kind: usize, align: u64| -> Result<(u64, &'a [u8], u64)> {
+            let wrong = Error::Malformed { what: "section table" };
+            let row = SECTION_TABLE + kind * SECTION_BYTES;
+            let (Some(offset), Some(length), Some(sum)) = (number(row + 8), number(row + 16), number(row + 24)) else {
+                return Err(wrong);
+            };
+            let start = end.checked_next_multiple_of(align);
+            let stop = offset.checked_add(length);
+            let (true, true, Some(stop)) = (half(row) == Some(kind as u32 + 1), start == Some(offset), stop) else {
+                return Err(wrong);
+            };
+            if stop > bytes.len() as u64 {
+                return Err(wrong);
+            }
+            if bytes[end as usize..offset as usize].iter().any(|&byte| byte != 0) {
+                return Err(Error::Damaged { part: "padding" });
+            }
+            end = stop;
+            Ok((offset, &bytes[offset as usize..stop as usize], sum))
+        };
+        let (_, manifest, manifest_checksum) = section(0, 8)?;
+        let (code_offset, code, code_checksum) = section(1, PAGE)?;
+        let (_, weights, weights_checksum) = section(2, PAGE)?;
+        if end != bytes.len() as u64 {
+            return Err(Error::Malformed { what: "section table" });
+        }
+        for (part, content, sum) in [("manifest", manifest, manifest_checksum), ("code", code, code_checksum)] {
+            if checksum(content) != sum {
+                return Err(Error::Damaged { part });
+            }
+        }
+
+        let manifest = Manifest::parse(manifest)?;
+        let within = |offset: u64, length: u64| offset.checked_add(length).is_some_and(|end| end <= code.len() as u64);
+        if manifest.entry() >= code.len() as u64 {
+            return Err(Error::Malformed { what: "the entry is outside of the code" });
+        }
+        if manifest.kernels().any(|kernel| !within(kernel.offset, kernel.length)) {
+            return Err(Error::Malformed { what: "a kernel is outside of the code" });
+        }
+        if manifest.weights_bytes() != weights.len() as u64 {
+            return Err(Error::Malformed { what: "size of the weights" });
+        }
+        Ok(Artifact { architecture, manifest, code, code_offset, weights, weights_checksum })
+    }
+
+    /// Compare the weights with their checksum; reads all of them.
+    pub fn verify_weights(&self) -> Result<()> {
+        if checksum(self.weights) == self.weights_checksum { Ok(()) } else { Err(Error::Damaged { part: "weights" }) }
+    }
+}
+
+fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk::<8>().map(|word| u64::from_le_bytes(*word))
+}

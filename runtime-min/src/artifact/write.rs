@@ -1,0 +1,421 @@
+//! Writing artifacts. Weights are given as pieces and go to the file as they are, never copied into one buffer.
+use super::{
+    Architecture, Checksum, FORMAT_VERSION, HEADER_BYTES, MAGIC, Manifest, PAGE, SECTIONS, checksum,
+    manifest::{NEEDS_HEAP, SINGLE_THREADED},
+};
+use crate::{
+    DType,
+    error::{Error, Result},
+};
+use std::{io, io::Write};
+
+/// What [`Manifest`] reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestSpec {
+    pub model: String,
+    pub producer: String,
+    pub target_triple: String,
+    pub cpu_features: Vec<String>,
+    pub entry: u64,
+    pub inputs: Vec<PortSpec>,
+    pub outputs: Vec<PortSpec>,
+    pub symbols: Vec<String>,
+    pub arena: SizeSpec,
+    pub peak: SizeSpec,
+    pub needs_heap: bool,
+    pub single_threaded: bool,
+    pub failures: Vec<String>,
+    pub kernels: Vec<KernelSpec>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortSpec {
+    pub name: String,
+    pub dtype: DType,
+    pub ty: PortTypeSpec,
+    /// The whole type as text, for people.
+    pub type_text: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PortTypeSpec {
+    Tensor {
+        dims: Vec<DimSpec>,
+    },
+    /// Depth 1 is a sequence of tensors. `dims` is what is known of all of them, `None` if not even the rank is.
+    Sequence {
+        depth: u8,
+        dims: Option<Vec<DimSpec>>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DimSpec {
+    Fixed(u64),
+    Formula(String),
+    /// Within sequences only.
+    Any,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SizeSpec {
+    Fixed(u64),
+    Formula(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelSpec {
+    pub name: String,
+    pub offset: u64,
+    pub length: u64,
+}
+
+/// Weights at their place in the weights section; what lies between pieces is 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece<'a> {
+    pub offset: u64,
+    pub bytes: &'a [u8],
+}
+
+/// Everything an artifact is made of. Equal parts give equal bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Builder<'a> {
+    pub architecture: Architecture,
+    pub manifest: &'a ManifestSpec,
+    pub code: &'a [u8],
+    /// In order of their offsets.
+    pub weights: &'a [Piece<'a>],
+}
+
+impl Builder<'_> {
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let prepared = self.prepare()?;
+        let mut bytes = Vec::with_capacity(usize::try_from(prepared.file_length).unwrap_or(0));
+        self.write_prepared(&prepared, &mut bytes)
+            .map_err(|error| Error::Io { path: crate::Text::new("memory"), error })?;
+        Ok(bytes)
+    }
+
+    /// Many small writes: give it a buffered writer or a file. Fails with `InvalidInput` if the parts do not fit together.
+    pub fn write_to(&self, to: &mut impl Write) -> io::Result<()> {
+        let prepared = self.prepare().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        self.write_prepared(&prepared, to)
+    }
+
+    /// The length of the file.
+    pub fn length(&self) -> Result<u64> {
+        Ok(self.prepare()?.file_length)
+    }
+
+    fn prepare(&self) -> Result<Prepared> {
+        let mut weights_sum = Checksum::new();
+        let mut weights_length = 0;
+        for piece in self.weights {
+            let gap = piece.offset.checked_sub(weights_length);
+            let end = piece.offset.checked_add(piece.bytes.len() as u64);
+            let (Some(gap), Some(end)) = (gap, end) else {
+                return Err(Error::Malformed { what: "pieces of the weights overlap or are not in order" });
+            };
+            weights_sum.zeros(gap);
+            weights_sum.update(piece.bytes);
+            weights_length = end;
+        }
+        let manifest = self.manifest.encode(weights_length)?;
+        let code = self.code.len() as u64;
+        let inside = |offset: u64, length: u64| offset.checked_add(length).is_some_and(|end| end <= code);
+        if self.manifest.entry >= code {
+            return Err(Error::Malformed { what: "the entry is outside of the code" });
+        }
+        if self.manifest.kernels.iter().any(|kernel| !inside(kernel.offset, kernel.length)) {
+            return Err(Error::Malformed { what: "a kernel is outside of the code" });
+        }
+
+        let sections = [
+            (manifest.len() as u64, checksum(&manifest), 8),
+            (code, checksum(self.code), PAGE),
+            (weights_length, weights_sum.finish(), PAGE),
+        ];
+        let mut table = Vec::new();
+        let mut end = HEADER_BYTES as u64;
+        for (kind, (length, sum, align)) in sections.into_iter().enumerate() {
+            let too_long = Error::Malformed { what: "the weights are too large" };
+            let offset = end.next_multiple_of(align);
+            table.extend((kind as u32 + 1).to_le_bytes());
+            table.extend(0u32.to_le_bytes());
+            table.extend(offset.to_le_bytes());
+            table.extend(length.to_le_bytes());
+            table.extend(sum.to_le_bytes());
+            end = offset.checked_add(length).ok_or(too_long)?;
+        }
+        let mut header = Vec::with_capacity(HEADER_BYTES);
+        header.extend(MAGIC);
+        header.extend(FORMAT_VERSION.to_le_bytes());
+        header.extend((self.architecture as u32).to_le_bytes());
+        header.extend(end.to_le_bytes());
+        header.extend((SECTIONS as u32).to_le_bytes());
+        header.extend(0u32.to_le_bytes());
+        header.extend(table);
+        header.extend(checksum(&header).to_le_bytes());
+        Ok(Prepared { header, manifest, file_length: end })
+    }
+
+    fn write_prepared(&self, prepared: &Prepared, to: &mut impl Write) -> io::Result<()> {
+        let mut at = 0;
+        let mut put = |bytes: &[u8], align: u64| -> io::Result<()> {
+            let padding = (at as u64).next_multiple_of(align) - at as u64;
+            zeros(to, padding)?;
+            to.write_all(bytes)?;
+            at += padding as usize + bytes.len();
+            Ok(())
+        };
+        put(&prepared.header, 1)?;
+        put(&prepared.manifest, 8)?;
+        put(self.code, PAGE)?;
+        put(&[], PAGE)?;
+        let mut end = 0;
+        for piece in self.weights {
+            zeros(to, piece.offset - end)?;
+            to.write_all(piece.bytes)?;
+            end = piece.offset + piece.bytes.len() as u64;
+        }
+        to.flush()
+    }
+}
+
+struct Prepared {
+    header: Vec<u8>,
+    manifest: Vec<u8>,
+    file_length: u64,
+}
+
+fn zeros(to: &mut impl Write, mut count: u64) -> io::Result<()> {
+    while count > 0 {
+        let part = count.min(PAGE);
+        to.write_all(&[0; PAGE as usize][..part as usize])?;
+        count -= part;
+    }
+    Ok(())
+}
+
+impl ManifestSpec {
+    /// The bytes of the manifest alone, for code that is linked statically (`Model::from_parts`).
+    pub fn encode(&self, weights_bytes: u64) -> Result<Vec<u8>> {
+        let mut out = Encoder(Vec::new());
+        out.u32(FORMAT_VERSION);
+        out.text(&self.model);
+        out.text(&self.producer);
+        out.text(&self.target_triple);
+        out.list(&self.cpu_features, |out, name| out.text(name));
+        out.u64(self.entry);
+        out.list(&self.inputs, Encoder::port);
+        out.list(&self.outputs, Encoder::port);
+        out.list(&self.symbols, |out, name| out.text(name));
+        out.size(&self.arena);
+        out.size(&self.peak);
+        out.u64(weights_bytes);
+        let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+        out.u8(flag(self.needs_heap, NEEDS_HEAP) | flag(self.single_threaded, SINGLE_THREADED));
+        out.list(&self.failures, |out, message| out.text(message));
+        out.list(&self.kernels, |out, kernel| {
+            out.text(&kernel.name);
+            out.u64(kernel.offset);
+            out.u64(kernel.length);
+        });
+        // What cannot be read back (a text of more than 4 GiB, a sequence of depth 0) is refused here, not on loading.
+        let read = Manifest::parse(&out.0)?;
+        let depths =
+            |ports: &[PortSpec]| ports.iter().all(|port| !matches!(port.ty, PortTypeSpec::Sequence { depth: 0, .. }));
+        if read.kernels().len() != self.kernels.len() || !depths(&self.inputs) || !depths(&self.outputs) {
+            return Err(Error::Malformed { what: "the description of the model cannot be encoded" });
+        }
+        Ok(out.0)
+    }
+}
+
+struct Encoder(Vec<u8>);
+
+impl Encoder {
+    fn u8(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.0.extend(value.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.u32(text.len() as u32);
+        self.0.extend(text.as_bytes());
+    }
+
+    fn list<T>(&mut self, items: &[T], mut item: impl FnMut(&mut Encoder, &T)) {
+        self.u32(items.len() as u32);
+        for value in items {
+            item(self, value);
+        }
+    }
+
+    fn port(&mut self, port: &PortSpec) {
+        self.text(&port.name);
+        let (depth, dims) = match &port.ty {
+            PortTypeSpec::Tensor { dims } => (0, Some(dims)),
+            PortTypeSpec::Sequence { depth, dims } => (*depth, dims.as_ref()),
+        };
+        self.u8(depth);
+        self.u32(port.dtype.onnx().cast_unsigned());
+        self.u8(u8::from(dims.is_some()));
+        self.list(dims.map_or(&[], Vec::as_slice), |out, dim| match dim {
+            DimSpec::Fixed(size) => {
+                out.u8(0);
+                out.u64(*size);
+            }
+            DimSpec::Formula(formula) => {
+                out.u8(1);
+                out.text(formula);
+            }
+            DimSpec::Any => out.u8(2),
+        });
+        self.text(&port.type_text);
+    }
+
+    fn size(&mut self, size: &SizeSpec) {
+        match size {
+            SizeSpec::Fixed(bytes) => {
+                self.u8(0);
+                self.u64(*bytes);
+            }
+            SizeSpec::Formula(formula) => {
+                self.u8(1);
+                self.text(formula);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Artifact, Dim, PortKind, Size};
+    use super::*;
+
+    fn spec() -> ManifestSpec {
+        let text = |text: &str| text.to_string();
+        ManifestSpec {
+            model: text("mnist"),
+            producer: text("numrsc 0.1.0"),
+            target_triple: text("x86_64-unknown-linux-gnu"),
+            cpu_features: vec![text("avx2"), text("fma")],
+            entry: 2,
+            inputs: vec![PortSpec {
+                name: text("x"),
+                dtype: DType::F32,
+                ty: PortTypeSpec::Tensor { dims: vec![DimSpec::Formula(text("batch*12")), DimSpec::Fixed(7)] },
+                type_text: text("f32[batch*12, 7]"),
+            }],
+            outputs: vec![
+                PortSpec {
+                    name: text("all"),
+                    dtype: DType::I64,
+                    ty: PortTypeSpec::Sequence { depth: 2, dims: None },
+                    type_text: text("seq<seq<i64[..]>>"),
+                },
+                PortSpec {
+                    name: text("some"),
+                    dtype: DType::Str,
+                    ty: PortTypeSpec::Sequence { depth: 1, dims: Some(vec![DimSpec::Any, DimSpec::Fixed(0)]) },
+                    type_text: text("seq<str[?, 0]>"),
+                },
+            ],
+            symbols: vec![text("batch")],
+            arena: SizeSpec::Formula(text("batch*4096")),
+            peak: SizeSpec::Fixed(1 << 40),
+            needs_heap: true,
+            single_threaded: false,
+            failures: vec![text("batch is 0"), text("Gather: index out of range")],
+            kernels: vec![KernelSpec { name: text("gemm_7"), offset: 1, length: 2 }],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let manifest = spec();
+        let pieces = [Piece { offset: 0, bytes: &[1, 2, 3] }, Piece { offset: 64, bytes: &[4] }];
+        let code = [0xc3; 5000];
+        let builder =
+            Builder { architecture: Architecture::Aarch64, manifest: &manifest, code: &code, weights: &pieces };
+        let bytes = builder.to_bytes().unwrap();
+        let mut streamed = Vec::new();
+        builder.write_to(&mut streamed).unwrap();
+        assert_eq!(bytes, streamed);
+        assert_eq!(bytes.len() as u64, builder.length().unwrap());
+
+        let artifact = Artifact::parse(&bytes).unwrap();
+        artifact.verify_weights().unwrap();
+        assert_eq!(artifact.architecture, Architecture::Aarch64);
+        assert_eq!(artifact.code, code);
+        assert_eq!(artifact.code_offset % PAGE, 0);
+        let mut weights = vec![1, 2, 3];
+        weights.resize(64, 0);
+        weights.push(4);
+        assert_eq!(artifact.weights, weights);
+        assert_eq!((artifact.weights.as_ptr() as usize - bytes.as_ptr() as usize) as u64 % PAGE, 0);
+
+        let read = artifact.manifest;
+        assert_eq!((read.model(), read.producer()), ("mnist", "numrsc 0.1.0"));
+        assert_eq!(read.target_triple(), "x86_64-unknown-linux-gnu");
+        assert_eq!(read.cpu_features().collect::<Vec<_>>(), ["avx2", "fma"]);
+        assert_eq!((read.entry(), read.weights_bytes()), (2, 65));
+        let x = read.inputs().next().unwrap();
+        assert_eq!((x.name, x.kind, x.dtype, x.type_text), ("x", PortKind::Tensor, DType::F32, "f32[batch*12, 7]"));
+        assert_eq!(x.dims.unwrap().collect::<Vec<_>>(), [Dim::Formula("batch*12"), Dim::Fixed(7)]);
+        let outputs: Vec<_> = read.outputs().collect();
+        assert_eq!(outputs.len(), 2);
+        assert_eq!((outputs[0].kind, outputs[0].dims), (PortKind::Sequence { depth: 2 }, None));
+        assert_eq!(outputs[1].dims.unwrap().collect::<Vec<_>>(), [Dim::Any, Dim::Fixed(0)]);
+        assert_eq!(outputs[1].dtype, DType::Str);
+        assert_eq!(read.symbols().collect::<Vec<_>>(), ["batch"]);
+        assert_eq!((read.arena(), read.peak()), (Size::Formula("batch*4096"), Size::Fixed(1 << 40)));
+        assert_eq!((read.needs_heap(), read.single_threaded()), (true, false));
+        assert_eq!(read.failures().collect::<Vec<_>>(), ["batch is 0", "Gather: index out of range"]);
+        let kernel = read.kernels().next().unwrap();
+        assert_eq!((kernel.name, kernel.offset, kernel.length), ("gemm_7", 1, 2));
+    }
+
+    #[test]
+    fn parts_that_do_not_fit_are_refused() {
+        let manifest = spec();
+        let build = |manifest: &ManifestSpec, code: &[u8], weights: &[Piece<'_>]| {
+            Builder { architecture: Architecture::X86_64, manifest, code, weights }.to_bytes()
+        };
+        assert!(build(&manifest, &[0; 3], &[]).is_ok());
+        assert!(build(&manifest, &[0; 2], &[]).is_err(), "entry and kernel outside of the code");
+        let overlapping = [Piece { offset: 0, bytes: &[0; 65] }, Piece { offset: 64, bytes: &[0] }];
+        assert!(build(&manifest, &[0; 3], &overlapping).is_err());
+        assert!(build(&manifest, &[0; 3], &[Piece { offset: u64::MAX, bytes: &[0] }]).is_err());
+        let mut flat = spec();
+        flat.outputs[0].ty = PortTypeSpec::Sequence { depth: 0, dims: Some(vec![]) };
+        assert!(build(&flat, &[0; 3], &[]).is_err());
+    }
+
+    #[test]
+    fn every_cut_manifest_is_refused() {
+        let bytes = spec().encode(0).unwrap();
+        assert!(Manifest::parse(&bytes).is_ok());
+        for length in 0..bytes.len() {
+            assert!(Manifest::parse(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        // Any change is either refused or still a manifest that can be walked.
+        for at in 0..bytes.len() {
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                if let Ok(manifest) = Manifest::parse(&changed) {
+                    assert!(manifest.inputs().count() + manifest.outputs().count() < 100);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Threads of a context. They take parts of a range from a counter, and sleep while there is nothing to do.
+//!
+//! A job is open or closed. Workers join an open job by counting themselves in, and out when no part is left. The caller works along,
+//! closes the job when no part is left and waits until nobody is in: who wakes up too late finds it closed and delays nobody.
+//! Only then is the next job written, so nobody ever sees two.
+#![allow(unsafe_code)]
+use crate::context::KernelFn;
+use std::{
+    cell::UnsafeCell,
+    hint::spin_loop,
+    sync::{
+        Arc, Condvar, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::*},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    /// Worker 0 is the calling thread, so these are 1, 2 ..
+    workers: Vec<JoinHandle<()>>,
+    threads: i64,
+}
+
+/// How long to look for work before going to sleep: about as long as waking up takes.
+const PATIENCE: Duration = Duration::from_micros(5);
+/// Parts per thread: enough to even out parts of different cost.
+const PARTS_PER_THREAD: i64 = 4;
+
+struct Shared {
+    /// [`OPEN`], [`WAITING`], [`END`] and how many workers are in the job.
+    state: AtomicU64,
+    job: UnsafeCell<Job>,
+    /// The next part to be done.
+    next: AtomicI64,
+    /// `part << 32 | code` of the first part that failed, or `u64::MAX`.
+    failure: AtomicU64,
+    asleep: Vec<AtomicBool>,
+    /// For a caller that waits until nobody is in.
+    lock: Mutex<()>,
+    left: Condvar,
+}
+
+const OPEN: u64 = 1 << 63;
+const WAITING: u64 = 1 << 62;
+const END: u64 = 1 << 61;
+const COUNT: u64 = END - 1;
+
+#[derive(Clone, Copy)]
+struct Job {
+    kernel: KernelFn,
+    args: *const u64,
+    extent: i64,
+    part: i64,
+}
+
+// SAFETY: `job` is written only while it is closed and nobody is in; what `args` leads to is shared with kernels on purpose.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Pool {
+    /// If the system gives fewer threads, the pool has fewer.
+    pub(crate) fn new(threads: usize) -> Pool {
+        unsafe extern "C" fn nothing(_: *const u64, _: i64, _: i64, _: i64) -> i32 {
+            0
+        }
+        let shared = Arc::new(Shared {
+            state: AtomicU64::new(0),
+            job: UnsafeCell::new(Job { kernel: nothing, args: std::ptr::null(), extent: 0, part: 1 }),
+            next: AtomicI64::new(0),
+            failure: AtomicU64::new(u64::MAX),
+            asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
+            lock: Mutex::new(()),
+            left: Condvar::new(),
+        });
+        let mut workers = Vec::new();
+        for worker in 1..threads {
+            let shared = Arc::clone(&shared);
+            let started = thread::Builder::new().name(format!("numrsc-{worker}")).spawn(move || shared.work(worker));
+            match started {
+                Ok(handle) => workers.push(handle),
+                Err(_) => break,
+            }
+        }
+        Pool { threads: workers.len() as i64 + 1, shared, workers }
+    }
+
+    /// Run a kernel over `0..extent` in parts of at least `grain`. Gives 0, or what the lowest part that failed gave.
+    ///
+    /// # Safety
+    /// The kernel may run with these arguments on any part of the range, on several threads.
+    pub(crate) unsafe fn run(&mut self, kernel: KernelFn, args: *const u64, extent: i64, grain: i64) -> i32 {
+        let part = grain.max((extent - 1) / (self.threads * PARTS_PER_THREAD) + 1);
+        let parts = (extent - 1) / part + 1;
+        let helpers = self.workers.len().min(usize::try_from(parts - 1).unwrap_or(usize::MAX));
+        if helpers == 0 {
+            // SAFETY: as the caller says.
+            return unsafe { kernel(args, 0, extent, 0) };
+        }
+        let shared = &*self.shared;
+        let job = Job { kernel, args, extent, part };
+        // SAFETY: the last job was closed and left by all, and `self` is borrowed exclusively.
+        unsafe { *shared.job.get() = job };
+        shared.next.store(0, Relaxed);
+        shared.failure.store(u64::MAX, Relaxed);
+        shared.state.store(OPEN, SeqCst);
+        for (asleep, worker) in shared.asleep.iter().zip(&self.workers).take(helpers) {
+            // Either this sees that the worker sleeps, or the worker sees that the job is open: both are in one order.
+            if asleep.load(SeqCst) && asleep.swap(false, SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+        // SAFETY: as the caller says.
+        unsafe { shared.take_parts(job, 0) };
+        shared.state.fetch_and(!OPEN, SeqCst);
+        shared.wait_until_left();
+        match shared.failure.load(Relaxed) {
+            u64::MAX => 0,
+            failure => (failure as u32).cast_signed(),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.state.store(END, SeqCst);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker cannot panic; if it did, there is nothing to be done about it here.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self, worker: usize) {
+        let asleep = &self.asleep[worker - 1];
+        loop {
+            if !patiently(|| self.state.load(Relaxed) & (OPEN | END) != 0) {
+                asleep.store(true, SeqCst);
+                while self.state.load(SeqCst) & (OPEN | END) == 0 && asleep.load(SeqCst) {
+                    thread::park();
+                }
+                asleep.store(false, SeqCst);
+            }
+            let state = self.state.load(SeqCst);
+            if state & END != 0 {
+                return;
+            }
+            if state & OPEN != 0 && self.state.compare_exchange(state, state + 1, SeqCst, SeqCst).is_ok() {
+                // SAFETY: whoever is in an open job may read it. `Pool::run` answers for the kernel.
+                unsafe { self.take_parts(*self.job.get(), worker as i64) };
+                self.leave();
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for `Pool::run`.
+    unsafe fn take_parts(&self, job: Job, worker: i64) {
+        let parts = (job.extent - 1) / job.part + 1;
+        loop {
+            let part = self.next.fetch_add(1, Relaxed);
+            if part >= parts {
+                return;
+            }
+            let begin = part * job.part;
+            let end = begin.saturating_add(job.part).min(job.extent);
+            // SAFETY: as the caller says.
+            let code = unsafe { (job.kernel)(job.args, begin, end, worker) };
+            if code != 0 {
+                // Parts are taken in order, so all before this one are done or under way: the lowest failure is found.
+                self.failure.fetch_min((part.cast_unsigned()) << 32 | u64::from(code.cast_unsigned()), Relaxed);
+                self.next.store(parts, Relaxed);
+            }
+        }
+    }
+
+    fn leave(&self) {
+        // The caller sees everything that was done here once it sees the count go down.
+        let before = self.state.fetch_sub(1, SeqCst);
+        if before == WAITING | 1 {
+            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.left.notify_one();
+        }
+    }
+
+    fn wait_until_left(&self) {
+        let nobody_in = || self.state.load(SeqCst) & COUNT == 0;
+        if patiently(nobody_in) {
+            return;
+        }
+        let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.state.fetch_or(WAITING, SeqCst);
+        while !nobody_in() {
+            guard = self.left.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.state.fetch_and(!WAITING, SeqCst);
+    }
+}
+
+/// Look for a short while whether something comes true.
+fn patiently(condition: impl Fn() -> bool) -> bool {
+    let mut start = None;
+    loop {
+        for _ in 0..32 {
+            if condition() {
+                return true;
+            }
+            spin_loop();
+        }
+        if start.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+            return false;
+        }
+    }
+}

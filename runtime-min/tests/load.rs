@@ -1,0 +1,249 @@
+//! Loading files: what is right is loaded, and everything else is a clear error.
+#![allow(unsafe_code, reason = "tests stand in for compiled code")]
+mod common;
+use common::*;
+use numrsc_runtime::{
+    Context, DType, Error, Model, Result, TensorRef,
+    artifact::{Artifact, Builder, FORMAT_VERSION, checksum},
+};
+use std::{fs, path::PathBuf, time::Instant};
+use tempfile::TempDir;
+
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(TempDir::new().unwrap())
+    }
+
+    fn put(&self, bytes: &[u8]) -> PathBuf {
+        let path = self.0.path().join("model.nrsc");
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    fn load(&self, bytes: &[u8]) -> Result<Model> {
+        Model::load(self.put(bytes))
+    }
+}
+
+fn small() -> Vec<u8> {
+    let mut manifest = manifest();
+    manifest.inputs = vec![tensor("x", DType::F32, &[0])];
+    manifest.kernels = vec![kernel("nothing", 0, 3)];
+    artifact(&manifest, &[7; 100])
+}
+
+/// With another header, whose checksum is right.
+fn patched(at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut artifact = small();
+    artifact[at..at + bytes.len()].copy_from_slice(bytes);
+    let sum = checksum(&artifact[..128]);
+    artifact[128..136].copy_from_slice(&sum.to_le_bytes());
+    artifact
+}
+
+#[test]
+fn a_file_is_loaded_and_runs() {
+    let folder = Folder::new();
+    let path = folder.put(&small());
+    for model in [Model::load(&path), Model::load_verified(&path)] {
+        let model = model.unwrap();
+        assert_eq!(model.manifest().model(), "test");
+        let mut context = Context::new(&model).unwrap();
+        let x = TensorRef::new::<f32>(&[], &[0]);
+        model.run(&mut context, &[("x", x)]).unwrap();
+        // The context keeps what it needs.
+        let again = model.clone();
+        drop(model);
+        again.run_in_order(&mut context, &[x]).unwrap();
+    }
+}
+
+#[test]
+fn a_loaded_file_may_be_replaced() {
+    let folder = Folder::new();
+    let model = folder.load(&small()).unwrap();
+    fs::remove_file(folder.0.path().join("model.nrsc")).unwrap();
+    folder.put(b"something else");
+    assert_eq!(model.manifest().inputs().next().unwrap().name, "x");
+    let x = TensorRef::new::<f32>(&[], &[0]);
+    model.run(&mut Context::new(&model).unwrap(), &[("x", x)]).unwrap();
+}
+
+#[test]
+fn static_bytes_run() {
+    #[repr(C, align(4096))]
+    struct Aligned([u8; 16384]);
+    let bytes = small();
+    let aligned = Box::leak(Box::new(Aligned([0; 16384])));
+    aligned.0[..bytes.len()].copy_from_slice(&bytes);
+    aligned.0[bytes.len() + 1..].fill(0);
+    let model = Model::from_static(&aligned.0[..bytes.len()]).unwrap();
+    let mut context = Context::new(&model).unwrap();
+    model.run_in_order(&mut context, &[TensorRef::new::<f32>(&[], &[0])]).unwrap();
+
+    let shifted = Box::leak(Box::new(Aligned([0; 16384])));
+    shifted.0[1..=bytes.len()].copy_from_slice(&bytes);
+    let error = Model::from_static(&shifted.0[1..=bytes.len()]).unwrap_err();
+    assert!(matches!(error, Error::StaticAlignment { needed: 64 }), "{error}");
+}
+
+#[test]
+fn included_bytes_are_aligned() {
+    let bytes: &'static [u8] = numrsc_runtime::include_artifact!("load.rs");
+    assert_eq!(bytes.as_ptr() as usize % 4096, 0);
+    assert!(bytes.starts_with(b"//! Loading files"));
+    assert!(matches!(Model::from_static(bytes), Err(Error::NotAnArtifact)));
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let folder = Folder::new();
+    let mut bytes = small();
+    let weights = bytes.len() - 100;
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            bytes[at] ^= 1 << bit;
+            match Artifact::parse(&bytes) {
+                Ok(artifact) => {
+                    assert!(at >= weights, "byte {at}, bit {bit}");
+                    assert!(matches!(artifact.verify_weights(), Err(Error::Damaged { part: "weights" })));
+                }
+                Err(_) => assert!(at < weights, "byte {at}, bit {bit}"),
+            }
+            // Files go the same way; not all of them, as there are many.
+            if at < 400 && bit == at % 8 || at % 1021 == 0 || at >= weights && bit == 0 {
+                let path = folder.put(&bytes);
+                assert_eq!(Model::load(&path).is_ok(), at >= weights, "byte {at}, bit {bit}");
+                assert!(Model::load_verified(&path).is_err(), "byte {at}, bit {bit}");
+            }
+            bytes[at] ^= 1 << bit;
+        }
+    }
+}
+
+#[test]
+fn every_truncation_is_noticed() {
+    let folder = Folder::new();
+    let bytes = small();
+    for length in 0..bytes.len() {
+        assert!(Artifact::parse(&bytes[..length]).is_err(), "{length} bytes");
+        if length < 300 || length % 511 == 0 || length > bytes.len() - 20 {
+            assert!(folder.load(&bytes[..length]).is_err(), "{length} bytes");
+        }
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    let error = folder.load(&longer).unwrap_err();
+    assert!(error.to_string().contains("after its end"), "{error}");
+    let error = folder.load(&bytes[..bytes.len() - 1]).unwrap_err();
+    assert!(error.to_string().contains("cut off"), "{error}");
+}
+
+#[test]
+fn other_versions_are_refused_before_anything_else() {
+    let mut bytes = small();
+    bytes[8..12].copy_from_slice(&(FORMAT_VERSION + 1).to_le_bytes());
+    let error = Folder::new().load(&bytes).unwrap_err();
+    assert!(matches!(error, Error::Version { found, .. } if found == FORMAT_VERSION + 1), "{error}");
+    assert!(error.to_string().contains("compile it again"), "{error}");
+}
+
+#[test]
+fn other_machines_are_refused() {
+    let other = numrsc_runtime::Architecture::ALL.into_iter().find(|&other| other != host()).unwrap();
+    let error = Folder::new().load(&patched(12, &(other as u32).to_le_bytes())).unwrap_err();
+    assert!(matches!(error, Error::Architecture { .. }), "{error}");
+    assert!(error.to_string().contains(other.name()), "{error}");
+    let error = Folder::new().load(&patched(12, &99u32.to_le_bytes())).unwrap_err();
+    assert!(matches!(error, Error::Malformed { .. }), "{error}");
+}
+
+#[test]
+fn missing_cpu_features_are_named() {
+    let mut manifest = manifest();
+    manifest.cpu_features = vec!["quantum".into()];
+    let error = Folder::new().load(&artifact(&manifest, &[])).unwrap_err();
+    assert!(matches!(&error, Error::CpuFeature { name } if name.as_str() == "quantum"), "{error}");
+}
+
+#[test]
+fn tables_that_lie_are_refused() {
+    // Kind, offset and length of each section, the number of sections, and the length of the file.
+    for (at, value) in [(24, 4u64), (24, 2), (32, 2), (64, 1), (96, 7), (16, 0), (16, u64::MAX)] {
+        assert!(Artifact::parse(&patched(at, &value.to_le_bytes())).is_err(), "{value} at {at}");
+    }
+    for section in 0..3 {
+        for field in [8, 16] {
+            for value in [0, 1, 4096, 8192, 1 << 20, u64::MAX, u64::MAX - 4095, 1 << 63] {
+                let at = 32 + section * 32 + field;
+                let bytes = patched(at, &value.to_le_bytes());
+                if bytes != small() {
+                    assert!(Artifact::parse(&bytes).is_err(), "{value} at {at}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_artifact_is_refused() {
+    let folder = Folder::new();
+    assert!(matches!(folder.load(&[]), Err(Error::NotAnArtifact)));
+    assert!(matches!(folder.load(b"\x7fELF and more"), Err(Error::NotAnArtifact)));
+    let noise: Vec<u8> = (0..10_000u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect();
+    assert!(matches!(folder.load(&noise), Err(Error::NotAnArtifact)));
+    let mut noise_after_magic = noise;
+    noise_after_magic[..12].copy_from_slice(&small()[..12]);
+    assert!(matches!(folder.load(&noise_after_magic), Err(Error::Damaged { part: "header" })));
+
+    let error = Model::load(folder.0.path()).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }), "{error}");
+    assert!(error.to_string().contains("not a regular file"), "{error}");
+    let error = Model::load(folder.0.path().join("missing.nrsc")).unwrap_err();
+    assert!(error.to_string().contains("missing.nrsc"), "{error}");
+}
+
+#[test]
+fn an_entry_outside_of_the_code_is_refused() {
+    let mut manifest = manifest();
+    let far = code_that_succeeds().len() as u64;
+    manifest.entry = far;
+    let builder = Builder { architecture: host(), manifest: &manifest, code: &code_that_succeeds(), weights: &[] };
+    assert!(builder.to_bytes().is_err());
+    manifest.entry = 0;
+    manifest.kernels = vec![kernel("far", u64::MAX, 2)];
+    let builder = Builder { architecture: host(), manifest: &manifest, code: &code_that_succeeds(), weights: &[] };
+    assert!(builder.to_bytes().is_err());
+}
+
+#[test]
+fn large_weights_are_not_read() {
+    // A file with a hole: the weights of 4 GiB take no space, and reading them would take a second.
+    const HOLE: u64 = 4 << 30;
+    let folder = Folder::new();
+    let manifest = manifest();
+    let mut bytes = artifact(&manifest, &[]);
+    let encoded = manifest.encode(HOLE).unwrap();
+    bytes[136..136 + encoded.len()].copy_from_slice(&encoded);
+    let length = bytes.len() as u64 + HOLE;
+    bytes[16..24].copy_from_slice(&length.to_le_bytes());
+    bytes[56..64].copy_from_slice(&checksum(&encoded).to_le_bytes());
+    bytes[112..120].copy_from_slice(&HOLE.to_le_bytes());
+    let sum = checksum(&bytes[..128]);
+    bytes[128..136].copy_from_slice(&sum.to_le_bytes());
+    let path = folder.put(&bytes);
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
+
+    let fastest = (0..10)
+        .map(|_| {
+            let start = Instant::now();
+            let model = Model::load(&path).unwrap();
+            assert_eq!(model.manifest().weights_bytes(), HOLE);
+            start.elapsed()
+        })
+        .min()
+        .unwrap();
+    assert!(fastest.as_millis() < 50, "{fastest:?}");
+}
