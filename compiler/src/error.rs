@@ -15,6 +15,9 @@ pub enum Error {
     /// The model was decoded but cannot be compiled: everything that is wrong with it.
     #[error("{}: {}", file.display(), list(problems))]
     Model { file: PathBuf, problems: Vec<Problem> },
+    /// Code cannot be generated.
+    #[error("{0}")]
+    Codegen(String),
 }
 
 /// One thing that is wrong with a model, or suspicious about it.

@@ -1,6 +1,8 @@
 //! Ahead-of-time compiler for ONNX models: library and command.
+pub mod compile;
 pub mod conformance;
 pub mod error;
+pub mod native;
 pub mod npy;
 pub mod onnx;
 

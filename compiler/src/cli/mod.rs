@@ -8,6 +8,9 @@ mod test;
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use numrsc::{
     Error,
+    compile::{self, Generator},
+    conformance::{Executor, Reference},
+    native::Native,
     onnx::{Model, import},
 };
 use numrsc_ir::Func;
@@ -45,6 +48,21 @@ enum Backend {
     /// The slow evaluator that is always right
     #[default]
     Reference,
+    /// Compiled by LLVM
+    Llvm,
+    /// Compiled by Cranelift
+    Cranelift,
+}
+
+impl Backend {
+    fn executor(self) -> Box<dyn Executor + Sync> {
+        let generator = match self {
+            Backend::Reference => return Box::new(Reference),
+            Backend::Llvm => Generator::Llvm,
+            Backend::Cranelift => Generator::Cranelift,
+        };
+        Box::new(Native { options: compile::Options { generator, jobs: 1, ..Default::default() }, threads: 1 })
+    }
 }
 
 /// Options of commands that import a model.

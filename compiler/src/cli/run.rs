@@ -36,9 +36,7 @@ fn parse_input(text: &str) -> Result<(String, PathBuf), String> {
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let (model, func) = super::load(&args.model, &args.import.options(), quiet)?;
     let inputs = inputs(args, &model, &func)?;
-    let executor = match args.backend {
-        Backend::Reference => &conformance::Reference as &dyn conformance::Executor,
-    };
+    let executor = args.backend.executor();
     let outputs = executor.run(&func, &inputs)?;
     if let Some(dir) = &args.output_dir {
         std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;

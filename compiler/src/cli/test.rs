@@ -1,6 +1,6 @@
 //! `numrsc test`: run standard ONNX test folders.
 use super::{Backend, Failure, Outcome};
-use numrsc::conformance::{self, Reference};
+use numrsc::conformance;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -42,11 +42,9 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         Some(file) => expected_failures(file)?,
         None => BTreeMap::new(),
     };
-    let executor = match args.backend {
-        Backend::Reference => &Reference,
-    };
+    let executor = args.backend.executor();
     let options = conformance::Options { ignore_declared_shapes: args.ignore_declared_shapes };
-    let results = conformance::run_all(&folders, args.jobs, |dir| conformance::run_folder(dir, executor, options));
+    let results = conformance::run_all(&folders, args.jobs, |dir| conformance::run_folder(dir, &*executor, options));
     let score = conformance::score(&folders, results, &expected);
     score.failures.iter().for_each(|f| println!("FAIL {f}"));
     let (passed, failed, skipped) = (score.passed, score.failures.len(), score.skipped);

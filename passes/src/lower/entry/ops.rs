@@ -102,7 +102,6 @@ impl Entry {
             return Ok(());
         }
         let (weights, pointer) = (self.plan.weights(), self.place_weights(value));
-        let shape = frame.scope.shape(v).to_vec();
         if value.dtype() != DType::Str {
             frame.scope.buffers.insert(v, Buffer { pointer });
             frame.memory.insert(v, Memory::Outside);
@@ -249,7 +248,7 @@ impl Entry {
         let super::Slot::Tuple(slots) = &frame.others[&tuple] else { unreachable!("a tuple") };
         let slot = slots[index].clone();
         match (frame.scope.func.ty(v), slot) {
-            (Type::Tensor(t), super::Slot::Tensor { pointer, .. }) => {
+            (Type::Tensor(_), super::Slot::Tensor { pointer, .. }) => {
                 frame.scope.buffers.insert(v, Buffer { pointer });
                 // Who takes a block first gives it back.
                 let first = frame.taken.insert((tuple, index));

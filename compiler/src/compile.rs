@@ -1,0 +1,226 @@
+//! From a function of the tensor IR to an artifact: the pipeline, read from top to bottom.
+use crate::{Error, Result};
+use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
+use numrsc_ir::{Dim, Func, Type, Value, dim::Sym, types::Elem};
+use numrsc_passes::{
+    Machine,
+    lower::{self, Lowered, MemoryPlan},
+};
+use numrsc_runtime::{
+    DType,
+    artifact::{Architecture, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec},
+};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// Which code generator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Generator {
+    #[default]
+    Llvm,
+    Cranelift,
+}
+
+/// How to compile.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub generator: Generator,
+    /// Empty for the machine this runs on.
+    pub triple: String,
+    /// A name, `native`, or empty for the plainest CPU of the triple.
+    pub cpu: String,
+    /// Check every access of memory at run time.
+    pub sanitize: bool,
+    /// Threads that compile; 0 for as many as there are cores.
+    pub jobs: usize,
+    /// A directory that keeps compiled kernels.
+    pub cache: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            generator: Generator::Llvm,
+            triple: String::new(),
+            cpu: "native".into(),
+            sanitize: false,
+            jobs: 0,
+            cache: None,
+        }
+    }
+}
+
+/// A compiled model, ready to be written.
+#[derive(Debug)]
+pub struct Artifact {
+    pub manifest: ManifestSpec,
+    pub architecture: Architecture,
+    pub lowered: Lowered,
+    pub compiled: Compiled,
+    /// How long each phase took.
+    pub phases: Vec<(&'static str, Duration)>,
+}
+
+/// A code generator with what it knows of its machine.
+pub struct Codegen {
+    pub backend: Box<dyn Backend + Send>,
+    pub machine: Machine,
+    pub features: Vec<String>,
+}
+
+impl std::fmt::Debug for Codegen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Codegen").field("backend", &self.backend.name()).field("machine", &self.machine).finish()
+    }
+}
+
+impl Codegen {
+    pub fn new(options: &Options) -> Result<Codegen> {
+        let failed = |e: numrsc_codegen::Error| Error::Codegen(e.to_string());
+        match options.generator {
+            Generator::Llvm => {
+                let triple = if options.triple.is_empty() { Target::host().triple } else { options.triple.clone() };
+                let target = Target::new(&triple, &options.cpu).map_err(failed)?;
+                let (machine, features) = (target.machine(), target.required_features());
+                Ok(Codegen { backend: Box::new(Llvm::new(target).map_err(failed)?), machine, features })
+            }
+            Generator::Cranelift => {
+                let native = matches!(&options.cpu[..], "" | "native") && options.triple.is_empty();
+                if !native {
+                    return Err(Error::Codegen("Cranelift compiles for this machine only".into()));
+                }
+                let cranelift =
+                    if options.cpu.is_empty() { Cranelift::portable() } else { Cranelift::new() }.map_err(failed)?;
+                let (machine, features) = (cranelift.machine(), cranelift.required_features());
+                Ok(Codegen { backend: Box::new(cranelift), machine, features })
+            }
+        }
+    }
+}
+
+/// Compile a verified function. `progress` is told how many kernels are done, and of how many.
+pub fn compile(
+    func: &Func,
+    name: &str,
+    options: &Options,
+    progress: Option<&(dyn Fn(usize, usize) + Sync)>,
+) -> Result<Artifact> {
+    let codegen = Codegen::new(options)?;
+    let mut phases = Vec::new();
+    let mut start = Instant::now();
+    let mut phase = |name: &'static str| {
+        phases.push((name, start.elapsed()));
+        start = Instant::now();
+    };
+    let lowering = lower::Options { machine: codegen.machine, sanitize: options.sanitize };
+    let lowered = lower::lower(func, &lowering).map_err(|e| Error::Codegen(e.to_string()))?;
+    phase("lower");
+    if cfg!(debug_assertions) {
+        numrsc_ir::kernel::verify(&lowered.module)
+            .map_err(|e| Error::Codegen(format!("lowering made an invalid module: {e}")))?;
+        phase("verify");
+    }
+    let options = numrsc_codegen::Options { jobs: options.jobs, cache: options.cache.as_deref(), progress };
+    let compiled = numrsc_codegen::compile(&*codegen.backend, &lowered.module, &options)
+        .map_err(|e| Error::Codegen(e.to_string()))?;
+    phase("generate");
+    let triple = codegen.backend.target().triple.clone();
+    let architecture = Architecture::ALL
+        .into_iter()
+        .find(|a| triple.starts_with(a.name()))
+        .ok_or_else(|| Error::Codegen(format!("there are no artifacts for `{triple}`")))?;
+    let manifest = manifest(func, name, &codegen, &lowered, &compiled);
+    Ok(Artifact { manifest, architecture, lowered, compiled, phases })
+}
+
+impl Artifact {
+    /// Write the artifact; the file is complete or not there.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let io = |source| Error::Io { file: path.to_owned(), source };
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+        {
+            let mut writer = std::io::BufWriter::with_capacity(1 << 20, file.as_file_mut());
+            self.write_to(&mut writer).map_err(io)?;
+            std::io::Write::flush(&mut writer).map_err(io)?;
+        }
+        file.persist(path).map_err(|e| io(e.error))?;
+        Ok(())
+    }
+
+    pub fn write_to(&self, to: &mut impl std::io::Write) -> std::io::Result<()> {
+        let pieces: Vec<Piece<'_>> =
+            self.lowered.weights.pieces().map(|(offset, bytes)| Piece { offset, bytes }).collect();
+        let builder = numrsc_runtime::artifact::Builder {
+            architecture: self.architecture,
+            manifest: &self.manifest,
+            code: &self.compiled.image.bytes,
+            weights: &pieces,
+        };
+        builder.write_to(to)
+    }
+
+    pub fn memory(&self) -> &MemoryPlan {
+        &self.lowered.memory
+    }
+}
+
+fn manifest(func: &Func, name: &str, codegen: &Codegen, lowered: &Lowered, compiled: &Compiled) -> ManifestSpec {
+    let ports = |values: &[Value], names: &[String], kind: &str| {
+        let port = |(i, v): (usize, &Value)| {
+            let name = names.get(i).cloned().unwrap_or_else(|| format!("{kind}{i}"));
+            port(name, func.ty(*v))
+        };
+        values.iter().enumerate().map(port).collect()
+    };
+    let mut symbols: BTreeSet<Sym> = BTreeSet::new();
+    for p in func.params() {
+        func.ty(p).for_each_sym(&mut |s| {
+            symbols.insert(s.clone());
+        });
+    }
+    let size = |fixed: Option<u64>| fixed.map_or_else(|| SizeSpec::Formula("depends on the inputs".into()), SizeSpec::Fixed);
+    let none = |_: &Sym| None;
+    let module = &lowered.module;
+    let kernels = module.functions.iter().zip(&compiled.image.offsets).zip(&compiled.stats);
+    ManifestSpec {
+        model: name.to_owned(),
+        producer: format!("numrsc {}", env!("CARGO_PKG_VERSION")),
+        target_triple: codegen.backend.target().triple.clone(),
+        cpu_features: codegen.features.clone(),
+        entry: compiled.entry.unwrap_or(0),
+        inputs: ports(&func.params(), &func.param_names, "input"),
+        outputs: ports(func.results(), &func.result_names, "output"),
+        symbols: symbols.iter().map(ToString::to_string).collect(),
+        arena: size(lowered.memory.fixed),
+        peak: size(lowered.memory.lower_bound(&none)),
+        needs_heap: lowered.memory.heap,
+        single_threaded: false,
+        failures: lowered.messages.clone(),
+        kernels: kernels
+            .map(|((f, &offset), stats)| KernelSpec { name: f.name.clone(), offset, length: stats.bytes as u64 })
+            .collect(),
+    }
+}
+
+fn port(name: String, ty: &Type) -> PortSpec {
+    let dtype = |d: numrsc_ir::DType| DType::from_onnx(d.onnx()).expect("the runtime knows all element types");
+    let dim = |d: &Dim| d.as_const().map_or_else(|| DimSpec::Formula(d.to_string()), |c| DimSpec::Fixed(c as u64));
+    let (dtype, spec) = match ty {
+        Type::Tensor(t) => (dtype(t.dtype), PortTypeSpec::Tensor { dims: t.shape.iter().map(dim).collect() }),
+        Type::Seq(elem) => {
+            let (mut depth, mut elem) = (1, &**elem);
+            while let Elem::Seq(inner) = elem {
+                (depth, elem) = (depth + 1, inner);
+            }
+            let Elem::Tensor { dtype: d, shape } = elem else { unreachable!("the innermost element is a tensor") };
+            let dims = shape.as_ref().map(|s| s.iter().map(|d| d.as_ref().map_or(DimSpec::Any, dim)).collect());
+            (dtype(*d), PortTypeSpec::Sequence { depth, dims })
+        }
+        Type::Tuple(_) => unreachable!("tuples are neither inputs nor outputs"),
+    };
+    PortSpec { name, dtype, ty: spec, type_text: ty.to_string() }
+}

@@ -1,0 +1,139 @@
+//! Running compiled models on the compiler's own tensors: for tests, and for `numrsc run`.
+use crate::{
+    compile::{Options, compile},
+    conformance::Executor,
+};
+use numrsc_ir::{DType, Data, Func, Tensor};
+use numrsc_runtime::{Context, Model, TensorRef, TensorView};
+
+/// Compiles a function and runs it once.
+#[derive(Debug)]
+pub struct Native {
+    pub options: Options,
+    pub threads: usize,
+}
+
+impl Executor for Native {
+    fn run(&self, func: &Func, inputs: &[Data]) -> Result<Vec<Data>, String> {
+        let model = load(func, &self.options)?;
+        run(&model, inputs, self.threads)
+    }
+}
+
+/// Compile a function and load it.
+pub fn load(func: &Func, options: &Options) -> Result<Model, String> {
+    let artifact = compile(func, "test", options, None).map_err(|e| e.to_string())?;
+    let file = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
+    artifact.write(file.path()).map_err(|e| e.to_string())?;
+    Model::load(file.path()).map_err(|e| e.to_string())
+}
+
+/// Run a model on inputs in order.
+pub fn run(model: &Model, inputs: &[Data], threads: usize) -> Result<Vec<Data>, String> {
+    let mut context = Context::with_threads(model, threads).map_err(|e| e.to_string())?;
+    run_in(model, &mut context, inputs)
+}
+
+pub fn run_in(model: &Model, context: &mut Context, inputs: &[Data]) -> Result<Vec<Data>, String> {
+    let mut held = Held::default();
+    let tree: Vec<Node> = inputs.iter().map(|d| held.add(d)).collect::<Result<_, _>>()?;
+    let refs = tree.iter().map(|n| held.reference(n)).collect::<Vec<Ref<'_>>>();
+    let args: Vec<TensorRef<'_>> = refs.iter().map(Ref::tensor).collect();
+    model.run_in_order(context, &args).map_err(|e| e.to_string())?;
+    (0..context.output_count()).map(|i| data(&context.output(i).map_err(|e| e.to_string())?)).collect()
+}
+
+/// Copies of inputs at addresses fit for their elements: tensors of the compiler may lie anywhere.
+#[derive(Default)]
+struct Held {
+    plain: Vec<(Vec<u64>, Tensor)>,
+}
+
+enum Node {
+    Tensor(usize),
+    Seq(Vec<Node>),
+}
+
+enum Ref<'h> {
+    Tensor(TensorRef<'h>),
+    Seq(Vec<TensorRef<'h>>),
+}
+
+impl Ref<'_> {
+    fn tensor(&self) -> TensorRef<'_> {
+        match self {
+            Ref::Tensor(t) => *t,
+            Ref::Seq(v) => TensorRef::sequence(v),
+        }
+    }
+}
+
+impl Held {
+    fn add(&mut self, data: &Data) -> Result<Node, String> {
+        Ok(match data {
+            Data::Tensor(t) => {
+                let mut words = vec![0u64; t.bytes().len().div_ceil(8)];
+                for (word, bytes) in words.iter_mut().zip(t.bytes().chunks(8)) {
+                    let mut all = [0; 8];
+                    all[..bytes.len()].copy_from_slice(bytes);
+                    *word = u64::from_ne_bytes(all);
+                }
+                self.plain.push((words, t.clone()));
+                Node::Tensor(self.plain.len() - 1)
+            }
+            Data::Seq(v) => Node::Seq(v.iter().map(|d| self.add(d)).collect::<Result<_, _>>()?),
+            Data::Tuple(_) => return Err("tuples are no inputs".into()),
+        })
+    }
+
+    fn reference(&self, node: &Node) -> Ref<'_> {
+        match node {
+            Node::Tensor(i) => Ref::Tensor(self.tensor(*i)),
+            Node::Seq(v) => Ref::Seq(v.iter().map(|n| self.leaf(n)).collect()),
+        }
+    }
+
+    fn leaf(&self, node: &Node) -> TensorRef<'_> {
+        match node {
+            Node::Tensor(i) => self.tensor(*i),
+            Node::Seq(v) => {
+                // Sequences within sequences are rare; their references live as long as the process.
+                let inner: Vec<TensorRef<'_>> = v.iter().map(|n| self.leaf(n)).collect();
+                let leaked: &[TensorRef<'_>] = Box::leak(inner.into_boxed_slice());
+                TensorRef::sequence(leaked)
+            }
+        }
+    }
+
+    fn tensor(&self, i: usize) -> TensorRef<'_> {
+        let (words, tensor) = &self.plain[i];
+        if let Some(strings) = tensor.strings() {
+            return TensorRef::strings(strings, tensor.shape());
+        }
+        let dtype = numrsc_runtime::DType::from_onnx(tensor.dtype().onnx()).expect("the runtime knows all types");
+        TensorRef::raw(dtype, &bytes_of(words)[..tensor.bytes().len()], tensor.shape())
+    }
+}
+
+fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: any bytes are valid, and the length is that of the words.
+    #[allow(unsafe_code)]
+    unsafe {
+        std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 8)
+    }
+}
+
+fn data(view: &TensorView<'_>) -> Result<Data, String> {
+    let error = |e: numrsc_runtime::Error| e.to_string();
+    if view.is_sequence() {
+        return view.elements().map_err(error)?.map(|e| data(&e)).collect::<Result<_, _>>().map(Data::Seq);
+    }
+    let dtype = DType::from_onnx(view.dtype().onnx()).ok_or("an unknown element type")?;
+    let shape = view.shape().to_vec();
+    if dtype == DType::Str {
+        let strings = view.texts().map_err(error)?.map(str::to_owned).collect();
+        return Tensor::from_strings(shape, strings).map(Data::Tensor);
+    }
+    let bytes = view.bytes().map_err(error)?.to_vec();
+    Tensor::new(dtype, shape, bytes.into()).map(Data::Tensor)
+}
