@@ -409,7 +409,7 @@ unsafe extern "C" fn ask(context: *mut RunContext) -> i32 {
         return 1;
     }
     let told = unsafe { ((*context).arena, (*context).arena_bytes) };
-    if told.0 != arena as u64 || told.1 < bytes[0] as u64 || arena as usize % 64 != 0 {
+    if told.0 != arena as u64 || told.1 < bytes[0] as u64 || !arena.addr().is_multiple_of(64) {
         return 2;
     }
     unsafe { arena.write_bytes(0xff, bytes[0] as usize) };
@@ -418,7 +418,7 @@ unsafe extern "C" fn ask(context: *mut RunContext) -> i32 {
         return 1;
     }
     unsafe { block.write_bytes(0xff, bytes[1] as usize) };
-    if block as usize % 64 != 0 {
+    if !block.addr().is_multiple_of(64) {
         return 2;
     }
     run.free(block);
