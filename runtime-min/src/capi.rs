@@ -237,7 +237,8 @@ pub unsafe extern "C" fn numrsc_result(
 ) -> *mut numrsc_error {
     // SAFETY: as above.
     guard(|| unsafe {
-        *some_mut(tensor)? = some_mut(context)?.result(position)?;
+        let (tensor, context) = (some_mut(tensor)?, some_mut(context)?);
+        *tensor = context.result(position)?;
         Ok(())
     })
 }
@@ -251,9 +252,8 @@ pub unsafe extern "C" fn numrsc_result_named(
 ) -> *mut numrsc_error {
     // SAFETY: as above.
     guard(|| unsafe {
-        let (context, name) = (some_mut(context)?, text(name)?);
-        let position = context.context.position_of_output(name)?;
-        *some_mut(tensor)? = context.result(position)?;
+        let (tensor, context, name) = (some_mut(tensor)?, some_mut(context)?, text(name)?);
+        *tensor = context.result(context.context.position_of_output(name)?)?;
         Ok(())
     })
 }
@@ -268,9 +268,9 @@ pub unsafe extern "C" fn numrsc_result_shape(
 ) -> *mut numrsc_error {
     // SAFETY: as above.
     guard(|| unsafe {
+        let (rank, dims) = (some_mut(rank)?, some_mut(dims)?);
         let shape = some(context)?.context.output_shape(position)?;
-        *some_mut(rank)? = shape.len();
-        *some_mut(dims)? = shape.as_ptr();
+        (*rank, *dims) = (shape.len(), shape.as_ptr());
         Ok(())
     })
 }

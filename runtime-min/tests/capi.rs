@@ -189,7 +189,7 @@ fn wrong_calls_are_told() {
     let loaded = Loaded::new(|name| tensor(name, DType::F32, &[-1]), true);
     let good = numbers(&[1.0f32], DType::F32, &[1]);
     let null_data = numrsc_tensor { data: null(), ..good };
-    let odd_data = numrsc_tensor { data: 1 as *const c_void, ..numbers(&[0.0f32], DType::F32, &[0]) };
+    let odd_data = numrsc_tensor { data: std::ptr::dangling::<c_void>(), ..numbers(&[0.0f32], DType::F32, &[0]) };
     assert!(loaded.run(&null_data).contains("null"));
     assert_eq!(loaded.run(&odd_data), "", "nothing is read of an empty tensor");
     assert!(loaded.run(&numrsc_tensor { dims: null(), ..good }).contains("null"));
