@@ -138,9 +138,8 @@ fn contexts_end_while_workers_sleep_spin_or_never_started() {
 fn slow_parts_on_other_threads_are_waited_for() {
     extern "C" fn slow(args: *const u64, begin: i64, end: i64, worker: i64) -> i32 {
         let out = unsafe { &*(args.read() as *const AtomicI64) };
-        if worker != 0 {
-            std::thread::sleep(Duration::from_millis(3));
-        }
+        // The caller is slow enough for others to come, and they are slower.
+        std::thread::sleep(Duration::from_millis(if worker == 0 { 1 } else { 4 }));
         out.fetch_add(end - begin, Relaxed);
         0
     }
