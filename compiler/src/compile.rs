@@ -115,6 +115,8 @@ pub fn compile(
         phases.push((name, start.elapsed()));
         start = Instant::now();
     };
+    let func = &numrsc_passes::fold(func).map_err(|e| Error::Codegen(e.to_string()))?;
+    phase("fold");
     let lowering = lower::Options { machine: codegen.machine, sanitize: options.sanitize };
     let lowered = lower::lower(func, &lowering).map_err(|e| Error::Codegen(e.to_string()))?;
     phase("lower");
@@ -182,7 +184,8 @@ fn manifest(func: &Func, name: &str, codegen: &Codegen, lowered: &Lowered, compi
             symbols.insert(s.clone());
         });
     }
-    let size = |fixed: Option<u64>| fixed.map_or_else(|| SizeSpec::Formula("depends on the inputs".into()), SizeSpec::Fixed);
+    let size =
+        |fixed: Option<u64>| fixed.map_or_else(|| SizeSpec::Formula("depends on the inputs".into()), SizeSpec::Fixed);
     let none = |_: &Sym| None;
     let module = &lowered.module;
     let kernels = module.functions.iter().zip(&compiled.image.offsets).zip(&compiled.stats);
