@@ -4,4 +4,5 @@ pub mod corpus;
 pub mod fuzz;
 pub mod generate;
 pub mod kernels;
+pub mod native;
 pub mod rng;
