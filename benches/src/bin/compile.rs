@@ -36,6 +36,9 @@ struct Args {
     /// Threads that compile; 0 for as many as there are cores.
     #[arg(long, default_value_t = 0)]
     jobs: usize,
+    /// How often; the fastest counts. What takes more than 20 seconds runs once.
+    #[arg(long, default_value_t = 3)]
+    times: usize,
     /// Seconds after which a compilation is given up.
     #[arg(long, default_value_t = 900)]
     limit: u64,
@@ -170,15 +173,32 @@ fn total(report: &Value) -> f64 {
     report["phases_ms"].as_object().into_iter().flatten().filter_map(|(_, time)| time.as_f64()).sum()
 }
 
-/// With an empty cache, then with what it left there.
+/// With an empty cache, then with what it left there. Of several times the fastest: other work on the machine only adds.
 fn twice(args: &Args, model: &Path, generator: &str, folder: &Path) -> Result<(Value, Value)> {
-    let cache = tempfile::tempdir_in(folder).map_err(|e| e.to_string())?;
+    let mut best: Option<(Value, Value)> = None;
+    for _ in 0..args.times.max(1) {
+        let cache = tempfile::tempdir_in(folder).map_err(|e| e.to_string())?;
+        let (cold, warm) = (once(args, model, generator, cache.path())?, once(args, model, generator, cache.path())?);
+        let long = total(&cold) > 20e3;
+        best = Some(match best {
+            Some((best_cold, best_warm)) => (faster(best_cold, cold), faster(best_warm, warm)),
+            None => (cold, warm),
+        });
+        if long {
+            break;
+        }
+    }
+    best.ok_or_else(|| "never compiled".into())
+}
+
+fn faster(a: Value, b: Value) -> Value {
+    if total(&b) < total(&a) { b } else { a }
+}
+
+fn once(args: &Args, model: &Path, generator: &str, cache: &Path) -> Result<Value> {
     let this = env::current_exe().map_err(|e| e.to_string())?;
-    let once = || {
-        let mut command = Command::new(&this);
-        command.args(["--generator", generator, "--jobs", &args.jobs.to_string(), "--measure"]);
-        command.args([model, cache.path(), &cache.path().join("model.nrsc")]);
-        driver::run_compiler(&mut command, Duration::from_secs(args.limit)).map(|outcome| outcome.report)
-    };
-    Ok((once()?, once()?))
+    let mut command = Command::new(&this);
+    command.args(["--generator", generator, "--jobs", &args.jobs.to_string(), "--measure"]);
+    command.args([model, cache, &cache.join("model.nrsc")]);
+    driver::run_compiler(&mut command, Duration::from_secs(args.limit)).map(|outcome| outcome.report)
 }

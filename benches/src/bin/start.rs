@@ -187,8 +187,18 @@ fn summary(ratios: &[(String, [f64; 5])], models: usize, wrong: &[String]) {
     }
 }
 
+/// The first line that says something; of a panic, where and what.
 fn one_line(text: &str) -> String {
-    let line = text.lines().find(|l| !l.trim().is_empty()).unwrap_or("").replace('|', "\\|");
+    let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+    let first = lines.next().unwrap_or("");
+    let line = match first.split_once("panicked at ") {
+        Some((before, place)) => {
+            let before = before.split("thread ").next().unwrap_or("");
+            format!("{before}panic at {place} {}", lines.next().unwrap_or(""))
+        }
+        None => first.to_owned(),
+    };
+    let line = line.replace('|', "\\|");
     if line.chars().count() > 160 { line.chars().take(159).chain(['…']).collect() } else { line }
 }
 
