@@ -40,7 +40,7 @@ pub struct numrsc_error {
 
 /// Element types: the numbers of ONNX's `TensorProto.DataType`. Types narrower than a byte take one byte per element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i32)]
+#[repr(C)]
 pub enum numrsc_dtype {
     /// The elements are `numrsc_tensor`.
     NUMRSC_SEQUENCE = 0,
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn numrsc_run(
     input_count: usize,
 ) -> *mut numrsc_error {
     // SAFETY: as above.
-    guard(|| unsafe { run(context, names, array(inputs, input_count)?, &[]) })
+    guard(|| unsafe { run(context, names, (inputs, input_count), (null(), 0)) })
 }
 
 /// As `numrsc_run`, and write some outputs to buffers of the caller.
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn numrsc_run_into(
     buffer_count: usize,
 ) -> *mut numrsc_error {
     // SAFETY: as above.
-    guard(|| unsafe { run(context, names, array(inputs, input_count)?, array(buffers, buffer_count)?) })
+    guard(|| unsafe { run(context, names, (inputs, input_count), (buffers, buffer_count)) })
 }
 
 /// An output of the last run. What `tensor` points to lives until the context runs again or is freed.
@@ -237,7 +237,8 @@ pub unsafe extern "C" fn numrsc_result(
 ) -> *mut numrsc_error {
     // SAFETY: as above.
     guard(|| unsafe {
-        *some_mut(tensor)? = some_mut(context)?.result(position)?;
+        let (tensor, context) = (some_mut(tensor)?, some_mut(context)?);
+        *tensor = context.result(position)?;
         Ok(())
     })
 }
@@ -251,9 +252,8 @@ pub unsafe extern "C" fn numrsc_result_named(
 ) -> *mut numrsc_error {
     // SAFETY: as above.
     guard(|| unsafe {
-        let (context, name) = (some_mut(context)?, text(name)?);
-        let position = context.context.position_of_output(name)?;
-        *some_mut(tensor)? = context.result(position)?;
+        let (tensor, context, name) = (some_mut(tensor)?, some_mut(context)?, text(name)?);
+        *tensor = context.result(context.context.position_of_output(name)?)?;
         Ok(())
     })
 }
@@ -268,9 +268,9 @@ pub unsafe extern "C" fn numrsc_result_shape(
 ) -> *mut numrsc_error {
     // SAFETY: as above.
     guard(|| unsafe {
+        let (rank, dims) = (some_mut(rank)?, some_mut(dims)?);
         let shape = some(context)?.context.output_shape(position)?;
-        *some_mut(rank)? = shape.len();
-        *some_mut(dims)? = shape.as_ptr();
+        (*rank, *dims) = (shape.len(), shape.as_ptr());
         Ok(())
     })
 }
@@ -420,12 +420,16 @@ unsafe fn describe(ports: &[PortData], position: usize, out: *mut numrsc_port) -
 unsafe fn run(
     context: *mut numrsc_context,
     names: *const *const c_char,
-    inputs: &[numrsc_tensor],
-    buffers: &[numrsc_buffer],
+    inputs: (*const numrsc_tensor, usize),
+    buffers: (*const numrsc_buffer, usize),
 ) -> Result<()> {
     // SAFETY: as the caller says.
     let context = unsafe { some_mut(context) }?;
     context.converted.fill_with(|| None);
+    // Also where a wrong call does not get as far as running.
+    context.context.forget_outputs();
+    // SAFETY: as the caller says.
+    let (inputs, buffers) = unsafe { (array(inputs.0, inputs.1)?, array(buffers.0, buffers.1)?) };
     let model = context.context.model().clone();
     let ports = model.manifest().outputs();
     let mut given = Vec::with_capacity(buffers.len());

@@ -146,6 +146,11 @@ impl<M: Memory> ContextIn<M> {
         self.output_slots(position).map(|(_, _, shape)| shape)
     }
 
+    #[cfg(feature = "std")]
+    pub(crate) fn forget_outputs(&mut self) {
+        self.has_outputs = false;
+    }
+
     fn output_slots(&self, position: usize) -> Result<(Port<'_>, TensorSlots, &[usize])> {
         let Some(port) = self.model.manifest().outputs().nth(position) else {
             return Err(Error::OutputPosition { position, count: self.counts.outputs });

@@ -4,7 +4,7 @@ mod common;
 use common::*;
 use numrsc_runtime::{
     Context, DType, Error, Model, Result, TensorRef,
-    artifact::{Artifact, Builder, FORMAT_VERSION, checksum},
+    artifact::{Artifact, Builder, FORMAT_VERSION, Piece, checksum},
 };
 use std::{fs, path::PathBuf, time::Instant};
 use tempfile::TempDir;
@@ -58,6 +58,21 @@ fn a_file_is_loaded_and_runs() {
         drop(model);
         again.run_in_order(&mut context, &[x]).unwrap();
     }
+}
+
+/// `mov rax, [rdi]; mov eax, [rax + 64]; ret`: fails with what the weights say.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn code_runs_at_its_entry_and_reads_its_weights() {
+    let mut manifest = manifest();
+    manifest.entry = 5000;
+    let mut code = vec![0xcc; 5000];
+    code.extend([0x48, 0x8b, 0x07, 0x8b, 0x40, 64, 0xc3]);
+    let weights = [Piece { offset: 0, bytes: &[1] }, Piece { offset: 64, bytes: &[2, 0, 0, 0] }];
+    let builder = Builder { architecture: host(), manifest: &manifest, code: &code, weights: &weights };
+    let model = Folder::new().load(&builder.to_bytes().unwrap()).unwrap();
+    let error = model.run(&mut Context::new(&model).unwrap(), &[]).unwrap_err();
+    assert!(matches!(error, Error::Failed { code: 2, .. }), "{error}");
 }
 
 #[test]

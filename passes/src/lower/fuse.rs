@@ -262,7 +262,9 @@ impl<'f> Fuser<'f> {
         let at = v.0 as usize;
         match &node.op {
             Op::Param { .. } => return true,
-            Op::Const { value } => return super::scalar_literal(value).is_none() || is_result,
+            Op::Const { value } => {
+                return super::scalar_literal(value).is_none() || is_result || self.needs[at] != Need::Elements;
+            }
             _ if !matches!(node.ty, Type::Tensor(_)) => return true,
             Op::Bind { .. } => return is_result || self.needs[at] == Need::Buffer,
             _ => {}

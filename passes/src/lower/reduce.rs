@@ -6,7 +6,7 @@ use crate::scalar;
 use numrsc_ir::{
     DType, Dim, Op, ReduceFn, Value,
     dtype::Class,
-    kernel::{Binary, Compare, Convert, Elem, Ty, V},
+    kernel::{Binary, Compare, Convert, Elem, Ty, Unary, V},
 };
 
 impl Cx<'_> {
@@ -173,13 +173,8 @@ fn full_index(axes: &[i64], kept: &[Dim], shape: &[Dim], gone: &mut dyn FnMut(&D
 
 /// Is `a` to be preferred to `b`, which comes before it?
 fn better(cx: &mut Cx<'_>, dtype: DType, f: ReduceFn, last: bool, a: V, b: V) -> V {
-    let (op, large, small) = match (f, dtype.class()) {
-        (ReduceFn::Max, Class::Unsigned | Class::Bool) => (if last { Compare::ULe } else { Compare::ULt }, a, b),
-        (ReduceFn::Max, _) => (if last { Compare::Le } else { Compare::Lt }, a, b),
-        (_, Class::Unsigned | Class::Bool) => (if last { Compare::ULe } else { Compare::ULt }, b, a),
-        _ => (if last { Compare::Le } else { Compare::Lt }, b, a),
-    };
-    let wins = cx.b.compare(op, small, large);
+    let (large, small) = if f == ReduceFn::Max { (a, b) } else { (b, a) };
+    let wins = less(cx, dtype, last, small, large);
     if !dtype.is_float() {
         return wins;
     }
@@ -188,6 +183,21 @@ fn better(cx: &mut Cx<'_>, dtype: DType, f: ReduceFn, last: bool, a: V, b: V) ->
     let against_nan = if last { a_nan } else { cx.b.bits(Ty::I1, 0) };
     let otherwise = cx.b.select(a_nan, yes, wins);
     cx.b.select(b_nan, against_nan, otherwise)
+}
+
+/// `a < b`, or `a <= b`; false if either is NaN.
+pub(crate) fn less(cx: &mut Cx<'_>, dtype: DType, or_equal: bool, a: V, b: V) -> V {
+    let op = match (dtype.class(), or_equal) {
+        (Class::Bool, _) => {
+            let no = cx.b.unary(Unary::Not, a);
+            return if or_equal { cx.b.or(no, b) } else { cx.b.and(no, b) };
+        }
+        (Class::Unsigned, true) => Compare::ULe,
+        (Class::Unsigned, false) => Compare::ULt,
+        (_, true) => Compare::Le,
+        (_, false) => Compare::Lt,
+    };
+    cx.b.compare(op, a, b)
 }
 
 /// How elements are combined. Sums and products of floats are kept in `f64` and rounded once.

@@ -4,6 +4,7 @@ use super::{
     fuse::Scope,
     index::{linear, unravel},
     pointwise::Kernel,
+    reduce::less,
     shared::{Arg, Shared},
 };
 use crate::scalar;
@@ -123,10 +124,9 @@ fn merge(cx: &mut Cx<'_>, run: &Run<'_>) {
 fn before(cx: &mut Cx<'_>, dtype: DType, a: V, b: V) -> V {
     match dtype.class() {
         Class::Str => scalar::call(cx.b, ScalarFn::Lt, &[DType::Str, DType::Str], DType::Bool, &[a, b]),
-        Class::Unsigned | Class::Bool => cx.b.compare(Compare::ULt, a, b),
-        Class::Signed => cx.b.compare(Compare::Lt, a, b),
+        Class::Unsigned | Class::Bool | Class::Signed => less(cx, dtype, false, a, b),
         Class::Float => {
-            let less = cx.b.compare(Compare::Lt, a, b);
+            let less = less(cx, dtype, false, a, b);
             let (a_number, b_nan) = (cx.b.compare(Compare::Eq, a, a), cx.b.compare(Compare::Ne, b, b));
             let beside_nan = cx.b.and(a_number, b_nan);
             cx.b.or(less, beside_nan)

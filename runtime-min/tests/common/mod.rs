@@ -80,7 +80,7 @@ impl Run {
         unsafe { *((*self.0).inputs as *const TensorSlots).add(at) }
     }
 
-    pub fn output(&self, at: usize) -> &mut TensorSlots {
+    pub fn output<'a>(&self, at: usize) -> &'a mut TensorSlots {
         unsafe { &mut *((*self.0).outputs as *mut TensorSlots).add(at) }
     }
 
