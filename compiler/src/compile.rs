@@ -26,7 +26,11 @@ pub const PIPELINE: &[Pass] = &[
         why: "import leaves nodes that no result needs, and nothing behind it should spend time on them",
         step: Step::Tensor(|func| Ok(func.without_dead_nodes())),
     },
-    Pass { name: "lower", why: "last: loops and memory are planned for exactly the ops that are left", step: Step::Lower },
+    Pass {
+        name: "lower",
+        why: "last: loops and memory are planned for exactly the ops that are left",
+        step: Step::Lower,
+    },
 ];
 
 /// A row of [`PIPELINE`].
@@ -280,7 +284,8 @@ fn manifest(func: &Func, name: &str, codegen: &Codegen, lowered: &Lowered, compi
             symbols.insert(s.clone());
         });
     }
-    let size = |fixed: Option<u64>| fixed.map_or_else(|| SizeSpec::Formula("depends on the inputs".into()), SizeSpec::Fixed);
+    let size =
+        |fixed: Option<u64>| fixed.map_or_else(|| SizeSpec::Formula("depends on the inputs".into()), SizeSpec::Fixed);
     let none = |_: &Sym| None;
     let module = &lowered.module;
     let kernels = module.functions.iter().zip(&compiled.image.offsets).zip(&compiled.stats);

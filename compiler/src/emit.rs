@@ -23,7 +23,10 @@ pub fn symbol_name(text: &str) -> String {
 }
 
 /// Write a file that appears complete or not at all.
-pub fn write_file(path: &Path, content: impl FnOnce(&mut BufWriter<&mut std::fs::File>) -> io::Result<()>) -> Result<()> {
+pub fn write_file(
+    path: &Path,
+    content: impl FnOnce(&mut BufWriter<&mut std::fs::File>) -> io::Result<()>,
+) -> Result<()> {
     let failed = |source| Error::Io { file: path.to_owned(), source };
     let mut builder = tempfile::Builder::new();
     // As for any new file: what the user's mask leaves of it.
