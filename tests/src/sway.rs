@@ -31,6 +31,15 @@ fn unit(dtype: DType) -> (f64, f64) {
     if dtype == DType::F64 { (2f64.powi(-52), f64::from_bits(1)) } else { (2f64.powi(-23), 2f64.powi(-149)) }
 }
 
+/// As [`unit`], for what is rounded to the type itself after every step.
+fn own_unit(dtype: DType) -> (f64, f64) {
+    let power = |k: i32| 2f64.powi(-k);
+    let differs = |k: &i32| dtype.round(1.0 + power(*k)) == 1.0;
+    let digits = (0..60).find(differs).unwrap_or(60) - 1;
+    let least = (0..1080).find(|k| dtype.round(power(*k)) == 0.0).unwrap_or(1080) - 1;
+    (power(digits), power(least))
+}
+
 fn largest(dtype: DType) -> f64 {
     if dtype == DType::F64 { f64::MAX } else { f64::from(f32::MAX) }
 }
@@ -258,7 +267,8 @@ impl Sway {
         } else {
             (magnitude.clone(), vec![1.0; exact.len()])
         };
-        let (unit, least) = unit(dtype);
+        // Rows are combined in place, so that every update is rounded.
+        let (unit, least) = if matches!(op, Op::Scatter { .. }) { own_unit(dtype) } else { unit(dtype) };
         let moved = (0..exact.len()).map(|i| {
             // Where parts may leave the range of the type, the order decides.
             let in_range = over[i] < largest(dtype) / 4.0 && under[i] > smallest_normal(dtype) * 4.0;

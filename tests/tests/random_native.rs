@@ -5,7 +5,7 @@
 //! `NUMRSC_RANDOM_COUNT` is how many functions to make, `NUMRSC_RANDOM_FIRST` the first seed.
 use numrsc::{compile::Generator, native};
 use numrsc_ir::{
-    Data, Func, Tensor, Value,
+    Data, Func, Tensor, Type, Value,
     eval::eval,
     kernel::interp::run::{Output, run as interpret},
 };
@@ -16,7 +16,7 @@ use numrsc_passes::{
 use numrsc_tests::{
     generate::{self, Config},
     judge::{self, Count},
-    native::options,
+    native::{GENERATORS, options},
     sway::Sway,
 };
 use std::{
@@ -108,10 +108,12 @@ fn smallest(f: &Func, seed: u64, error: String, prepare: &Prepare<'_>, judge: Ju
         part.result_names = vec![];
         part.without_dead_nodes()
     };
-    let is_tuple = |v: Value| matches!(f.ty(v), numrsc_ir::Type::Tuple(_));
-    for (v, _) in f.values().filter(|(v, _)| !is_tuple(*v)) {
+    let is_sequence = |v: &Value| matches!(f.ty(*v), Type::Seq(_));
+    let sequences = f.results().iter().any(is_sequence);
+    let may_result = |v: &Value| matches!(f.ty(*v), Type::Tensor(_)) || (sequences && is_sequence(v));
+    for (v, _) in f.values().filter(|(v, _)| may_result(v)) {
         // With its operands as results, a node is not fused with them.
-        for results in [vec![v], f.node(v).args.iter().copied().filter(|a| !is_tuple(*a)).chain([v]).collect()] {
+        for results in [vec![v], f.node(v).args.iter().copied().filter(may_result).chain([v]).collect()] {
             let part = part(results);
             if let Err(e) = test(&part, seed, prepare, judge) {
                 return smaller_inside(&part, seed, prepare, judge).unwrap_or((part, seed, e));
@@ -125,7 +127,7 @@ fn smallest(f: &Func, seed: u64, error: String, prepare: &Prepare<'_>, judge: Ju
 fn smaller_inside(f: &Func, seed: u64, prepare: &Prepare<'_>, judge: Judge) -> Option<(Func, u64, String)> {
     f.nodes().iter().flat_map(|n| n.op.bodies()).find_map(|body| {
         let known = |p: &Value| {
-            let mut known = matches!(body.ty(*p), numrsc_ir::Type::Tensor(_));
+            let mut known = matches!(body.ty(*p), Type::Tensor(_));
             body.ty(*p).for_each_sym(&mut |s| known &= generate::SIZES.contains(&&**s));
             known
         };
@@ -189,6 +191,31 @@ fn weights(lowered: &Lowered) -> Vec<u8> {
         all[offset as usize..][..bytes.len()].copy_from_slice(bytes);
     }
     all
+}
+
+/// Functions that went wrong once, in the smallest form: `tests/filetests/native`.
+#[test]
+fn functions_that_went_wrong_before() {
+    let folder = numrsc_tests::corpus::root().join("tests/filetests/native");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        for case in text.split("// ====\n") {
+            let f = numrsc_ir::parse(case).unwrap_or_else(|e| panic!("{}: {e}\n{case}", path.display()));
+            let all = judge::with_all_results(&f, true);
+            for generator in GENERATORS {
+                for (f, judge) in [(&f, judge::fused as Judge), (&all, judge::local)] {
+                    for seed in 0..6 {
+                        test(f, seed, &compiled(generator), judge)
+                            .unwrap_or_else(|e| panic!("{}: {generator:?}, seed {seed}: {e}\n{f}", path.display()));
+                    }
+                }
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 0, "there are cases");
 }
 
 /// The judge itself: without errors on purpose it is the evaluator, and a wrong result is noticed.

@@ -266,7 +266,7 @@ impl<'f> Fuser<'f> {
                 return super::scalar_literal(value).is_none() || is_result || self.needs[at] != Need::Elements;
             }
             _ if !matches!(node.ty, Type::Tensor(_)) => return true,
-            Op::Bind { .. } => return is_result || self.needs[at] == Need::Buffer,
+            Op::Bind { .. } => return is_result || self.needs[at] != Need::Elements,
             _ => {}
         }
         if is_result || self.needs[at] == Need::Buffer {
