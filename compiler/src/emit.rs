@@ -81,7 +81,7 @@ pub fn header(artifact: &Artifact, symbol: &str) -> String {
     };
     let features = match &manifest.cpu_features[..] {
         [] => String::new(),
-        features => format!(" with {}", features.join(", ")),
+        features => format!("\n * It needs a CPU with {}", features.join(", ")),
     };
     let (model, producer, triple) = (safe(&manifest.model), &manifest.producer, &manifest.target_triple);
     let (inputs, outputs) = (ports(&manifest.inputs), ports(&manifest.outputs));
