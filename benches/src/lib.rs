@@ -1,4 +1,11 @@
 //! Benchmarks of numrsc. Each is a program that measures whole processes, so that memory and start-up count.
+pub mod driver;
+pub mod graphs;
+pub mod ort;
+pub mod protocol;
+pub mod raw;
+pub mod table;
+
 use std::fs;
 
 /// A field of this process's status in kilobytes, such as `VmHWM`, the peak of resident memory.

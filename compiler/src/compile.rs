@@ -27,6 +27,11 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(|func| Ok(func.without_dead_nodes())),
     },
     Pass {
+        name: "fold",
+        why: "before lowering: what is constant needs no kernel, and no place in memory but its own",
+        step: Step::Tensor(|func| numrsc_passes::fold(func).map_err(|e| Error::Codegen(e.to_string()))),
+    },
+    Pass {
         name: "lower",
         why: "last: loops and memory are planned for exactly the ops that are left",
         step: Step::Lower,

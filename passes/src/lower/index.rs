@@ -217,6 +217,10 @@ impl Cx<'_> {
 
     /// Do something that is the same in all lanes, once.
     pub(crate) fn in_all_lanes<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
+        if self.lane.is_none() {
+            // One lane alone, or none: what is known of it stays apart from what is known of the others.
+            return f(self);
+        }
         let (lane, lanes) = (self.lane.take(), self.lanes);
         let before = self.lane_number;
         self.lanes = 1;

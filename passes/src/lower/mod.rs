@@ -14,6 +14,7 @@ mod scatter;
 mod shared;
 mod sort;
 mod weights;
+mod window;
 
 use crate::{Machine, Result};
 use numrsc_ir::{DType, Func, Lit, Scalar, ScalarFn, Tensor, kernel::Module, scalar::Step};

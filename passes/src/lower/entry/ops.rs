@@ -2,7 +2,9 @@
 use super::{Entry, Frame, memory::Memory};
 use crate::{
     Result,
-    lower::{contract, conv, fuse::Buffer, index::linear, pointwise::Pointwise, scan, scatter, shared::Arg, sort},
+    lower::{
+        contract, conv, fuse::Buffer, index::linear, pointwise::Pointwise, scan, scatter, shared::Arg, sort, window,
+    },
     scalar,
 };
 use numrsc_ir::{
@@ -45,6 +47,8 @@ impl Entry {
             Op::Compress { count } => self.compress(frame, v, count),
             Op::Scatter { .. } => self.scatter(frame, v),
             Op::Contract { .. } => contract::emit(self, frame, v),
+            Op::Window { size, .. } if !size.is_empty() => self.windows(frame, v),
+            Op::Conv { .. } if window::suits(&frame.scope, v) => self.windows(frame, v),
             Op::Conv { .. } => conv::emit(self, frame, v),
             Op::If { .. } | Op::Loop { .. } => {
                 if matches!(node.op, Op::If { .. }) {
@@ -77,6 +81,12 @@ impl Entry {
     pub(in crate::lower) fn allocate_for(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<V> {
         let elements = Dim::product(&self.shape_of(frame, v));
         self.allocate(frame, v, &elements)
+    }
+
+    fn windows(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
+        let kernel = window::kernel(&mut self.shared, &frame.scope, v);
+        let output = self.allocate_for(frame, v)?;
+        self.launch(frame, kernel, output, None)
     }
 
     fn pointwise(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {

@@ -1,0 +1,54 @@
+//! Runs an artifact with nothing but the runtime, and says how long it took: see `numrsc_benches::protocol`.
+use numrsc_benches::{
+    protocol::{Job, Output, Subject, measure},
+    raw::RawTensor,
+};
+use numrsc_runtime::{Context, DType, Model, TensorRef};
+use std::{process::ExitCode, time::Instant};
+
+fn main() -> ExitCode {
+    let start = Instant::now();
+    match run(start) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(start: Instant) -> Result<(), String> {
+    let job = Job::from_args()?;
+    let inputs = job.read_inputs()?;
+    let begin = Instant::now();
+    let model = Model::load(&job.model).map_err(|e| e.to_string())?;
+    let context = Context::with_threads(&model, job.threads).map_err(|e| e.to_string())?;
+    let loaded = begin.elapsed();
+    let inputs = inputs.iter().map(tensor).collect::<Result<_, _>>()?;
+    measure(start, &job, &[("load", loaded)], &mut Artifact { model, context, inputs })
+}
+
+fn tensor(raw: &RawTensor) -> Result<TensorRef<'_>, String> {
+    let dtype = DType::from_onnx(raw.onnx_type).ok_or("an unknown element type")?;
+    Ok(TensorRef::raw(dtype, raw.bytes(), &raw.shape))
+}
+
+struct Artifact<'a> {
+    model: Model,
+    context: Context,
+    inputs: Vec<TensorRef<'a>>,
+}
+
+impl Subject for Artifact<'_> {
+    fn run(&mut self) -> Result<(), String> {
+        self.model.run_in_order(&mut self.context, &self.inputs).map_err(|e| e.to_string())
+    }
+
+    fn outputs(&self) -> Result<Vec<Output<'_>>, String> {
+        let output = |i| {
+            let view = self.context.output(i)?;
+            Ok((view.dtype().onnx(), view.shape().to_vec(), view.bytes()?))
+        };
+        (0..self.context.output_count()).map(|i| output(i).map_err(|e: numrsc_runtime::Error| e.to_string())).collect()
+    }
+}

@@ -1,0 +1,229 @@
+//! What the benchmarks that start other processes have in common: where things are, compiling in a process of its own, and a
+//! child with a stopwatch.
+use crate::raw;
+use numrsc::{
+    compile::{Options, compile},
+    conformance::{self, Settings},
+    onnx::{self, import},
+};
+use numrsc_ir::{DType, Data, Tensor};
+use serde_json::{Value, json};
+use std::{
+    env, fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+pub type Result<T> = std::result::Result<T, String>;
+
+/// A folder in cargo's target directory, made if it is not there.
+pub fn work_folder(name: &str) -> Result<PathBuf> {
+    let this = env::current_exe().map_err(|e| e.to_string())?;
+    let target = this.parent().and_then(Path::parent).ok_or("this program lies in no target directory")?;
+    let folder = target.join("benches").join(name);
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Programs of this package that run as children: `cargo run` builds only the one it runs.
+pub fn build_programs(names: &[&str]) -> Result<Vec<PathBuf>> {
+    let this = env::current_exe().map_err(|e| e.to_string())?;
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
+    command.args(["build", "--quiet", "-p", "numrsc-benches"]).current_dir(numrsc_tests::corpus::root());
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    names.iter().for_each(|name| {
+        command.args(["--bin", name]);
+    });
+    let status = command.status().map_err(|e| format!("cargo: {e}"))?;
+    if !status.success() {
+        return Err("the programs that run the models cannot be built".into());
+    }
+    Ok(names.iter().map(|name| this.with_file_name(name)).collect())
+}
+
+/// The folders of the corpus, smallest model first. Fetched if need be.
+pub fn corpus_models() -> Result<Vec<PathBuf>> {
+    let folder = numrsc_tests::corpus::fetch("models").join("models");
+    let mut models: Vec<PathBuf> = fs::read_dir(&folder)
+        .map_err(|e| format!("{}: {e}", folder.display()))?
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.join("model.onnx").exists())
+        .collect();
+    models.sort_by_key(|p| (file_size(&p.join("model.onnx")), p.clone()));
+    Ok(models)
+}
+
+/// The shared library in the wheel that the corpus was made with.
+pub fn ort_library() -> Result<PathBuf> {
+    let corpus =
+        env::var_os("NUMRSC_CORPUS").map_or_else(|| numrsc_tests::corpus::root().join("target/corpus"), PathBuf::from);
+    let inside = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().filter_map(|e| e.ok().map(|e| e.path()));
+    let starts =
+        |path: &Path, start: &str| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start));
+    inside(corpus.join("venv/lib"))
+        .flat_map(|python| inside(python.join("site-packages/onnxruntime/capi")))
+        .find(|path| starts(path, "libonnxruntime.so"))
+        .ok_or_else(|| format!("{}: there is no ONNX Runtime; name one with --library", corpus.display()))
+}
+
+pub fn file_size(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |m| m.len())
+}
+
+pub fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// What a child printed, and when.
+#[derive(Debug)]
+pub struct Outcome {
+    /// From before the process was made to its first line.
+    pub first_line: Duration,
+    /// The last line.
+    pub report: Value,
+}
+
+/// Run a program that needs no LLVM; its last line is JSON. Nothing outlives the time limit.
+pub fn run_child(command: &mut Command, limit: Duration) -> Result<Outcome> {
+    // Cargo sets this for the compiler's sake; the loader of a child would search there for every library.
+    run_compiler(command.env_remove("LD_LIBRARY_PATH"), limit)
+}
+
+/// As [`run_child`], for programs that compile.
+pub fn run_compiler(command: &mut Command, limit: Duration) -> Result<Outcome> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let start = Instant::now();
+    let mut child = command.spawn().map_err(|e| format!("{}: {e}", command.get_program().display()))?;
+    let (sender, receiver) = mpsc::channel();
+    let out = child.stdout.take().ok_or("no output")?;
+    let lines = thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(std::result::Result::ok) {
+            let _ = sender.send((start.elapsed(), line));
+        }
+    });
+    let mut errors = child.stderr.take().ok_or("no errors")?;
+    let errors = thread::spawn(move || {
+        let mut text = vec![];
+        let _ = errors.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).trim().to_owned()
+    });
+    let (mut first, mut last) = (None, None);
+    let stopped = loop {
+        match receiver.recv_timeout(limit.saturating_sub(start.elapsed())) {
+            Ok((time, line)) => {
+                first.get_or_insert(time);
+                last = Some(line);
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => break false,
+            Err(mpsc::RecvTimeoutError::Timeout) => break true,
+        }
+    };
+    if stopped {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(|e| e.to_string())?;
+    let _ = lines.join();
+    let errors = errors.join().unwrap_or_default();
+    if stopped {
+        return Err(format!("took longer than {} s", limit.as_secs()));
+    }
+    if !status.success() {
+        return Err(if errors.is_empty() { status.to_string() } else { errors });
+    }
+    let report = serde_json::from_str(last.as_deref().unwrap_or("")).map_err(|e| format!("no report: {e}"))?;
+    Ok(Outcome { first_line: first.unwrap_or_default(), report })
+}
+
+/// Run work that may recurse deeply: nested graphs do.
+pub fn with_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
+    thread::scope(|scope| {
+        let handle = thread::Builder::new().stack_size(256 << 20).spawn_scoped(scope, work);
+        handle.map_err(|e| e.to_string())?.join().map_err(|_| "panicked".into())
+    })
+}
+
+/// Load, import, compile and write a model, with the time of each phase.
+pub fn compile_file(model: &Path, import: &import::Options, options: &Options, to: &Path) -> Result<Value> {
+    let mut phases: Vec<(&str, Duration)> = vec![];
+    let start = Instant::now();
+    let loaded = onnx::load(model).map_err(|e| e.to_string())?;
+    phases.push(("load", start.elapsed()));
+    let start = Instant::now();
+    let func = import::import(&loaded, import).map_err(|e| e.to_string())?;
+    phases.push(("import", start.elapsed()));
+    let artifact = compile(&func, "bench", options, None).map_err(|e| e.to_string())?;
+    phases.extend(&artifact.phases);
+    let start = Instant::now();
+    artifact.write(to).map_err(|e| e.to_string())?;
+    phases.push(("write", start.elapsed()));
+    let phases: serde_json::Map<String, Value> =
+        phases.into_iter().map(|(name, time)| (name.into(), json!(time.as_secs_f64() * 1e3))).collect();
+    let stats = &artifact.compiled.stats;
+    Ok(json!({
+        "phases_ms": phases,
+        "onnx_nodes": loaded.graph().node.len(),
+        "nodes": func.nodes().len(),
+        "kernels": stats.len(),
+        "distinct_kernels": stats.iter().filter(|s| s.same_as.is_none()).count(),
+        "code_bytes": artifact.compiled.image.bytes.len(),
+        "artifact_bytes": file_size(to),
+        "peak_kb": crate::status_kb("VmHWM"),
+    }))
+}
+
+/// Compile a folder of the corpus, and turn its inputs and expected outputs into plain files:
+/// `model.nrsc`, `input_I.raw`, `expected_I.raw`.
+pub fn prepare(folder: &Path, to: &Path, options: &Options) -> Result<Value> {
+    let settings = Settings::of(folder)?;
+    let file = folder.join("model.onnx");
+    let model = onnx::load(&file).map_err(|e| e.to_string())?;
+    let graph = model.graph();
+    let stored = |name: &str| graph.initializer.iter().any(|t| t.name == name);
+    let fed: Vec<_> = graph.input.iter().filter(|i| !stored(&i.name)).collect();
+    let set = folder.join("test_data_set_0");
+    for (values, from, kind) in [(fed, "input", "input"), (graph.output.iter().collect(), "output", "expected")] {
+        for (i, value) in values.into_iter().enumerate() {
+            let ty = value.r#type.clone().unwrap_or_default();
+            let Data::Tensor(tensor) = conformance::load_data(&set.join(format!("{from}_{i}.pb")), &ty)? else {
+                return Err(format!("{from} {i} is no tensor"));
+            };
+            if tensor.dtype() == DType::Str {
+                return Err(format!("{from} {i} is text"));
+            }
+            let path = to.join(format!("{kind}_{i}.raw"));
+            raw::write(&path, tensor.dtype().onnx(), tensor.shape(), tensor.bytes())?;
+        }
+    }
+    drop(model);
+    compile_file(&file, &settings.import(), options, &to.join("model.nrsc"))
+}
+
+/// The files `kind_0.raw`, `kind_1.raw` … of a folder.
+pub fn numbered(folder: &Path, kind: &str) -> Vec<PathBuf> {
+    (0..).map(|i| folder.join(format!("{kind}_{i}.raw"))).take_while(|p| p.exists()).collect()
+}
+
+/// Are the outputs in `got` those in `want`, within the tolerance of the model?
+pub fn compare(got: &[PathBuf], want: &[PathBuf], settings: &Settings) -> Result<()> {
+    if got.len() != want.len() {
+        return Err(format!("{} outputs, expected {}", got.len(), want.len()));
+    }
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        let settings = Settings { atol: settings.atols.get(i).copied().unwrap_or(settings.atol), ..settings.clone() };
+        conformance::compare(&tensor(got)?, &tensor(want)?, &settings, false)
+            .map_err(|e| format!("output {i}: {e}"))?;
+    }
+    Ok(())
+}
+
+fn tensor(path: &Path) -> Result<Data> {
+    let raw = raw::RawTensor::read(path)?;
+    let dtype = DType::from_onnx(raw.onnx_type).ok_or("an unknown element type")?;
+    Tensor::new(dtype, raw.shape.clone(), raw.bytes().to_vec().into()).map(Data::Tensor)
+}

@@ -1,0 +1,211 @@
+//! ONNX models of any number of nodes, to see how compile time grows.
+use bytes::Bytes;
+use numrsc::onnx::proto::{
+    AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    TensorProto, TensorShapeProto, TensorType, TypeProto, TypeValue, ValueInfoProto,
+};
+use numrsc_tests::rng::Rng;
+
+const FLOAT: i32 = 1;
+
+/// Which kind of graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Equal blocks, one after the other: their kernels are compiled once.
+    Chain,
+    /// Two rails with rungs between them, and another width on each rung: hardly two kernels are equal.
+    Ladder,
+}
+
+impl Shape {
+    pub const ALL: [Shape; 2] = [Shape::Chain, Shape::Ladder];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Chain => "chain",
+            Shape::Ladder => "ladder",
+        }
+    }
+}
+
+/// A model of at least this many nodes, and few more.
+pub fn model(shape: Shape, nodes: usize) -> ModelProto {
+    let mut builder = Builder::new();
+    match shape {
+        Shape::Chain => {
+            let (mut image, mut rows) = (builder.input("image", &[1, 8, 12, 12]), builder.input("rows", &[16, 32]));
+            while builder.graph.node.len() < nodes {
+                image = builder.convolution(&image, 8, 8);
+                rows = builder.transformer(&rows, 32, 32);
+            }
+            builder.output(&image);
+            builder.output(&rows);
+        }
+        Shape::Ladder => {
+            let (mut left, mut right) = (builder.input("left", &[16, 16]), builder.input("right", &[16, 16]));
+            let (mut image, mut width, mut channels) = (builder.input("image", &[1, 4, 10, 10]), 16, 4);
+            for rung in 0.. {
+                if builder.graph.node.len() >= nodes {
+                    break;
+                }
+                // Sizes that do not come again for hundreds of rungs: 47 and 11 have no factor in common.
+                let (to, to_channels) = (16 + rung % 47, 4 + rung % 11);
+                let crossed = builder.node("Add", &[&left, &right], vec![]);
+                left = builder.transformer(&crossed, width, to);
+                let straight = builder.linear(&right, width, to);
+                right = builder.node("Relu", &[&straight], vec![]);
+                image = builder.convolution(&image, channels, to_channels);
+                (width, channels) = (to, to_channels);
+            }
+            for value in [left, right, image] {
+                builder.output(&value);
+            }
+        }
+    }
+    builder.finish()
+}
+
+/// A matrix product with weights of about this many bytes, and a nonlinearity.
+pub fn heavy(bytes: usize) -> ModelProto {
+    let mut builder = Builder::new();
+    let width = ((bytes / 4) as f64).sqrt().ceil() as i64;
+    let input = builder.input("rows", &[1, width]);
+    let product = builder.linear(&input, width, width);
+    let output = builder.node("Relu", &[&product], vec![]);
+    builder.output(&output);
+    builder.finish()
+}
+
+struct Builder {
+    graph: GraphProto,
+    rng: Rng,
+}
+
+impl Builder {
+    fn new() -> Builder {
+        Builder { graph: GraphProto { name: "generated".into(), ..Default::default() }, rng: Rng::new(1) }
+    }
+
+    fn finish(self) -> ModelProto {
+        ModelProto {
+            ir_version: Some(8),
+            graph: Some(self.graph),
+            opset_import: vec![OperatorSetIdProto { domain: String::new(), version: 17 }],
+            ..Default::default()
+        }
+    }
+
+    fn input(&mut self, name: &str, shape: &[i64]) -> String {
+        self.graph.input.push(value(name, Some(shape)));
+        name.into()
+    }
+
+    fn output(&mut self, name: &str) {
+        self.graph.output.push(value(name, None));
+    }
+
+    fn node(&mut self, op: &str, inputs: &[&str], attribute: Vec<AttributeProto>) -> String {
+        let name = format!("v{}", self.graph.node.len());
+        self.graph.node.push(NodeProto {
+            input: inputs.iter().map(ToString::to_string).collect(),
+            output: vec![name.clone()],
+            name: format!("{op}_{name}"),
+            op_type: op.into(),
+            attribute,
+            ..Default::default()
+        });
+        name
+    }
+
+    fn weight(&mut self, dims: &[i64]) -> String {
+        let count: i64 = dims.iter().product();
+        // Small, so that values keep their size through thousands of layers.
+        let data: Vec<u8> = (0..count)
+            .flat_map(|_| (((self.rng.below(2001) as f32) - 1000.0) / 1000.0 / dims[0].max(1) as f32).to_le_bytes())
+            .collect();
+        self.initializer(dims, FLOAT, data)
+    }
+
+    fn scalar(&mut self, value: f32) -> String {
+        self.initializer(&[], FLOAT, value.to_le_bytes().to_vec())
+    }
+
+    fn initializer(&mut self, dims: &[i64], data_type: i32, data: Vec<u8>) -> String {
+        let name = format!("w{}", self.graph.initializer.len());
+        self.graph.initializer.push(TensorProto {
+            name: name.clone(),
+            dims: dims.to_vec(),
+            data_type,
+            raw_data: Bytes::from(data),
+            ..Default::default()
+        });
+        name
+    }
+
+    /// 2 nodes.
+    fn linear(&mut self, x: &str, from: i64, to: i64) -> String {
+        let (weight, bias) = (self.weight(&[from, to]), self.weight(&[to]));
+        let product = self.node("MatMul", &[x, &weight], vec![]);
+        self.node("Add", &[&product, &bias], vec![])
+    }
+
+    /// 4 nodes, of which one adds the input if the sizes agree.
+    fn convolution(&mut self, x: &str, from: i64, to: i64) -> String {
+        let (weight, bias) = (self.weight(&[to, from, 3, 3]), self.weight(&[to]));
+        let pads = ints("pads", &[1, 1, 1, 1]);
+        let y = self.node("Conv", &[x, &weight, &bias], vec![pads]);
+        let y = if from == to { self.node("Add", &[&y, x], vec![]) } else { y };
+        let y = self.node("Relu", &[&y], vec![]);
+        self.node("Sigmoid", &[&y], vec![])
+    }
+
+    /// Attention of rows to each other, a layer norm spelled out, and two layers: 26 nodes, of which one adds the input.
+    fn transformer(&mut self, x: &str, from: i64, to: i64) -> String {
+        let (query, key, values) = (self.linear(x, from, to), self.linear(x, from, to), self.linear(x, from, to));
+        let turned = self.node("Transpose", &[&key], vec![ints("perm", &[1, 0])]);
+        let scores = self.node("MatMul", &[&query, &turned], vec![]);
+        let weights = self.node("Softmax", &[&scores], vec![]);
+        let mixed = self.node("MatMul", &[&weights, &values], vec![]);
+        let mixed = if from == to { self.node("Add", &[&mixed, x], vec![]) } else { mixed };
+        let normal = self.layer_norm(&mixed, to);
+        let wide = self.linear(&normal, to, 2 * to);
+        let wide = self.node("Relu", &[&wide], vec![]);
+        let narrow = self.linear(&wide, 2 * to, to);
+        self.node("Add", &[&narrow, &normal], vec![])
+    }
+
+    /// 9 nodes, as exporters wrote it before there was an operator.
+    fn layer_norm(&mut self, x: &str, width: i64) -> String {
+        let axes = || vec![ints("axes", &[-1])];
+        let mean = self.node("ReduceMean", &[x], axes());
+        let centred = self.node("Sub", &[x, &mean], vec![]);
+        let squared = self.node("Mul", &[&centred, &centred], vec![]);
+        let variance = self.node("ReduceMean", &[&squared], axes());
+        let epsilon = self.scalar(1e-5);
+        let variance = self.node("Add", &[&variance, &epsilon], vec![]);
+        let deviation = self.node("Sqrt", &[&variance], vec![]);
+        let normal = self.node("Div", &[&centred, &deviation], vec![]);
+        let (scale, shift) = (self.weight(&[width]), self.weight(&[width]));
+        let scaled = self.node("Mul", &[&normal, &scale], vec![]);
+        self.node("Add", &[&scaled, &shift], vec![])
+    }
+}
+
+fn ints(name: &str, values: &[i64]) -> AttributeProto {
+    AttributeProto {
+        name: name.into(),
+        ints: values.to_vec(),
+        r#type: Some(AttributeType::Ints as i32),
+        ..Default::default()
+    }
+}
+
+fn value(name: &str, shape: Option<&[i64]>) -> ValueInfoProto {
+    let dim = |&d: &i64| Dimension { value: Some(DimensionValue::Value(d)) };
+    let shape = shape.map(|shape| TensorShapeProto { dim: shape.iter().map(dim).collect() });
+    let tensor = TensorType { elem_type: FLOAT, shape };
+    ValueInfoProto {
+        name: name.into(),
+        r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)), ..Default::default() }),
+    }
+}

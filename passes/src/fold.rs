@@ -1,0 +1,107 @@
+//! Constants are computed when compiling: a node whose operands are all constants becomes one, unless that would cost more memory than it saves work.
+use crate::{Error, Result};
+use numrsc_ir::{Data, Env, Func, Op, Tensor, Type, Value, eval_op};
+use std::collections::HashMap;
+
+/// A constant may be this much larger than what it was made of.
+const GROWTH: usize = 8;
+/// Constants up to this many bytes are made of anything.
+const SMALL: usize = 1 << 16;
+
+/// The function with constant nodes computed.
+pub fn fold(func: &Func) -> Result<Func> {
+    let mut folder = Folder { func, out: Func::new(), known: HashMap::new(), placed: HashMap::new() };
+    folder.out.param_names.clone_from(&func.param_names);
+    folder.out.result_names.clone_from(&func.result_names);
+    for (v, node) in func.values() {
+        match folder.constant(v) {
+            Some(value) => drop(folder.known.insert(v, value)),
+            None => {
+                folder.place_node(v, &node.op)?;
+            }
+        }
+    }
+    let results = func.results().iter().map(|&r| folder.place(r)).collect::<Result<Vec<Value>>>()?;
+    folder.out.set_results(results);
+    Ok(folder.out.without_dead_nodes())
+}
+
+struct Folder<'f> {
+    func: &'f Func,
+    out: Func,
+    /// Values of nodes that are constant.
+    known: HashMap<Value, Tensor>,
+    /// Nodes of the new function.
+    placed: HashMap<Value, Value>,
+}
+
+impl Folder<'_> {
+    /// The value of a node if it is constant and worth keeping.
+    fn constant(&self, v: Value) -> Option<Tensor> {
+        let node = self.func.node(v);
+        let Type::Tensor(ty) = &node.ty else { return None };
+        match &node.op {
+            Op::Const { value } => return Some(value.clone()),
+            // These name sizes, which others may ask for.
+            Op::Param { .. } | Op::Bind { .. } | Op::Compress { .. } | Op::SeqAt { .. } | Op::SeqLen {} => return None,
+            Op::If { .. } | Op::Loop { .. } | Op::Get { .. } => return None,
+            _ => {}
+        }
+        let args: Vec<&Tensor> = node.args.iter().map(|a| self.known.get(a)).collect::<Option<_>>()?;
+        let elements = ty.static_shape().and_then(|s| numrsc_ir::tensor::count(&s))?;
+        let bytes = elements * ty.dtype.size().max(8);
+        let from: usize = args.iter().map(|t| t.bytes().len()).sum();
+        let views_that_repeat = matches!(node.op, Op::Broadcast { .. } | Op::Iota { .. });
+        let most = if views_that_repeat { SMALL } else { SMALL.max(from.saturating_mul(GROWTH)) };
+        if bytes > most {
+            return None;
+        }
+        let args: Vec<Data> = args.into_iter().cloned().map(Data::Tensor).collect();
+        // What fails now fails when it runs, with its message.
+        match eval_op(&node.op, &args.iter().collect::<Vec<_>>(), &mut Env::new()) {
+            Ok(Data::Tensor(t)) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// The node in the new function.
+    fn place(&mut self, v: Value) -> Result<Value> {
+        if let Some(&at) = self.placed.get(&v) {
+            return Ok(at);
+        }
+        let node = self.func.node(v);
+        // Views that repeat elements are cheaper than their elements.
+        if matches!(node.op, Op::Broadcast { .. } | Op::Iota { .. }) {
+            return self.place_node(v, &node.op);
+        }
+        let op = match self.known.get(&v) {
+            Some(value) => Op::Const { value: value.clone() },
+            None => node.op.clone(),
+        };
+        let at = self.out.push(op, &[]).map_err(|e| invalid(&e))?;
+        self.placed.insert(v, at);
+        Ok(at)
+    }
+
+    fn place_node(&mut self, v: Value, op: &Op) -> Result<Value> {
+        let args = self.func.node(v).args.clone();
+        let args = args.iter().map(|&a| self.place(a)).collect::<Result<Vec<Value>>>()?;
+        let op = match op {
+            // Nested functions are folded as well.
+            Op::If { then, or, types } => {
+                Op::If { then: fold(then)?.into(), or: fold(or)?.into(), types: types.clone() }
+            }
+            Op::Loop { states, body, types } => {
+                Op::Loop { states: *states, body: fold(body)?.into(), types: types.clone() }
+            }
+            other => other.clone(),
+        };
+        let at = self.out.push(op, &args).map_err(|e| invalid(&e))?;
+        self.placed.insert(v, at);
+        Ok(at)
+    }
+}
+
+fn invalid(e: &numrsc_ir::Error) -> Error {
+    Error::Invalid { pass: "fold", message: e.to_string() }
+}
