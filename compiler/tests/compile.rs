@@ -130,7 +130,17 @@ fn the_second_time_everything_is_in_the_cache() {
 fn the_report_has_it_all() {
     let place = Place::new();
     std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
-    place.succeed(&["compile", "relu.onnx", "--report", "a.json", "--sanitize", "--jobs", "1", "--cpu", "x86-64-v3"]);
+    place.succeed(&[
+        "compile",
+        "relu.onnx",
+        "--report",
+        "a.json",
+        "--sanitize",
+        "--cpu",
+        "x86-64-v3",
+        "--target",
+        "x86_64-unknown-linux-gnu",
+    ]);
     let report = json(&std::fs::read_to_string(place.path("a.json")).unwrap());
     assert_eq!(report["inputs"][0], serde_json::json!({ "name": "x", "type": "f32[batch, 3]" }));
     assert_eq!(report["outputs"][0]["name"], "y");

@@ -12,36 +12,36 @@ use std::{
 };
 
 /// A folder to work in, which also holds the cache, so that tests neither see nor fill the user's.
-pub struct Place(tempfile::TempDir);
+pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
-    pub fn new() -> Place {
+    pub(crate) fn new() -> Place {
         Place(tempfile::tempdir().unwrap())
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    pub fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_numrsc"));
         command.args(args).current_dir(self.0.path()).env("XDG_CACHE_HOME", self.path("cache"));
         command
     }
 
-    pub fn numrsc(&self, args: &[&str]) -> Output {
+    pub(crate) fn numrsc(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
 
     /// As [`Place::numrsc`], for what has to succeed.
-    pub fn succeed(&self, args: &[&str]) -> String {
+    pub(crate) fn succeed(&self, args: &[&str]) -> String {
         let output = self.numrsc(args);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
         stdout(&output)
     }
 
     /// The names of all files but the cache.
-    pub fn files(&self) -> Vec<String> {
+    pub(crate) fn files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).unwrap();
         let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.retain(|name| name != "cache");
@@ -50,15 +50,15 @@ impl Place {
     }
 }
 
-pub fn stdout(o: &Output) -> String {
+pub(crate) fn stdout(o: &Output) -> String {
     String::from_utf8(o.stdout.clone()).unwrap()
 }
 
-pub fn stderr(o: &Output) -> String {
+pub(crate) fn stderr(o: &Output) -> String {
     String::from_utf8(o.stderr.clone()).unwrap()
 }
 
-pub fn sample(name: &str) -> String {
+pub(crate) fn sample(name: &str) -> String {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/numrs").join(name);
     path.to_str().unwrap().to_string()
 }
@@ -66,7 +66,7 @@ pub fn sample(name: &str) -> String {
 const F32: i32 = 1;
 
 /// `y = relu(x) * scale` for `x: f32[batch, 3]`.
-pub fn symbolic_model() -> Vec<u8> {
+pub(crate) fn symbolic_model() -> Vec<u8> {
     let sizes = [DimensionValue::Param("batch".into()), DimensionValue::Value(3)];
     let value = |name: &str| {
         let dim = sizes.iter().map(|size| Dimension { value: Some(size.clone()) }).collect();
@@ -96,13 +96,13 @@ pub fn symbolic_model() -> Vec<u8> {
     model.encode_to_vec()
 }
 
-pub fn f32s(dims: &[i64], values: &[f32]) -> TensorProto {
+pub(crate) fn f32s(dims: &[i64], values: &[f32]) -> TensorProto {
     let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
     TensorProto { dims: dims.to_vec(), data_type: F32, raw_data: Bytes::from(raw), ..TensorProto::default() }
 }
 
 /// A standard test folder with that model.
-pub fn write_test_folder(folder: &Path, expected: &[f32]) {
+pub(crate) fn write_test_folder(folder: &Path, expected: &[f32]) {
     let set = folder.join("test_data_set_0");
     std::fs::create_dir_all(&set).unwrap();
     std::fs::write(folder.join("model.onnx"), symbolic_model()).unwrap();
