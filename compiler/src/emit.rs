@@ -383,7 +383,7 @@ fn member_header(name: &str, length: u64, to: &mut impl Write) -> io::Result<()>
     if length > 9_999_999_999 {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "archives hold less than 10 GB"));
     }
-    write!(to, "{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`\n", 0, 0, 0, 644)
+    writeln!(to, "{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`", 0, 0, 0, 644)
 }
 
 #[cfg(test)]
