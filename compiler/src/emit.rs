@@ -81,7 +81,7 @@ pub fn header(artifact: &Artifact, symbol: &str) -> String {
     };
     let features = match &manifest.cpu_features[..] {
         [] => String::new(),
-        features => format!(" with {}", features.join(", ")),
+        features => format!("\n * It needs a CPU with {}", features.join(", ")),
     };
     let (model, producer, triple) = (safe(&manifest.model), &manifest.producer, &manifest.target_triple);
     let (inputs, outputs) = (ports(&manifest.inputs), ports(&manifest.outputs));
@@ -383,7 +383,7 @@ fn member_header(name: &str, length: u64, to: &mut impl Write) -> io::Result<()>
     if length > 9_999_999_999 {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "archives hold less than 10 GB"));
     }
-    write!(to, "{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`\n", 0, 0, 0, 644)
+    writeln!(to, "{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`", 0, 0, 0, 644)
 }
 
 #[cfg(test)]

@@ -111,9 +111,9 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         peak: peak_memory(),
     };
     if args.json {
-        println!("{:#}", measured.json())
+        println!("{:#}", measured.json());
     } else {
-        measured.people()
+        measured.people();
     }
     Ok(Outcome::Success)
 }

@@ -7,6 +7,7 @@ use numrsc::{
 use numrsc_ir::{Func, Op, print, view};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::Write,
     path::PathBuf,
 };
 
@@ -86,12 +87,20 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
     let func = import::import(&model, &args.import.options())?;
     match &args.format {
         Format { json: true, .. } => println!("{:#}", json(&model, &func)),
-        Format { dot: true, .. } => print!("{}", view::dot(&func)),
-        Format { ir: true, .. } => print!("{}", print::func(&func, print::Detail::Brief)),
-        Format { after: Some(pass), .. } => print!("{}", after(args, pass, &func)?),
+        Format { dot: true, .. } => show_text(&view::dot(&func))?,
+        Format { ir: true, .. } => show_text(&print::func(&func, print::Detail::Brief))?,
+        Format { after: Some(pass), .. } => show_text(&after(args, pass, &func)?)?,
         _ => people(&model, &func),
     }
     Ok(Outcome::Success)
+}
+
+/// Long text, whose reader may leave before its end.
+fn show_text(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Other(format!("standard output: {e}"))),
+        _ => Ok(()),
+    }
 }
 
 fn after(args: &Args, pass: &Pass, func: &Func) -> Result<String, Failure> {
