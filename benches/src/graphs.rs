@@ -204,8 +204,5 @@ fn value(name: &str, shape: Option<&[i64]>) -> ValueInfoProto {
     let dim = |&d: &i64| Dimension { value: Some(DimensionValue::Value(d)) };
     let shape = shape.map(|shape| TensorShapeProto { dim: shape.iter().map(dim).collect() });
     let tensor = TensorType { elem_type: FLOAT, shape };
-    ValueInfoProto {
-        name: name.into(),
-        r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)), ..Default::default() }),
-    }
+    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
 }
