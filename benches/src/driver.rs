@@ -76,6 +76,16 @@ pub fn file_size(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |m| m.len())
 }
 
+/// Read a file, so that it is in memory.
+pub fn read_all(path: &Path) -> Result<()> {
+    let read = || -> std::io::Result<()> {
+        let (mut file, mut buffer) = (fs::File::open(path)?, vec![0; 1 << 20]);
+        while file.read(&mut buffer)? > 0 {}
+        Ok(())
+    };
+    read().map_err(|e| format!("{}: {e}", path.display()))
+}
+
 pub fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

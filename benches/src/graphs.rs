@@ -48,8 +48,8 @@ pub fn model(shape: Shape, nodes: usize) -> ModelProto {
                 if builder.graph.node.len() >= nodes {
                     break;
                 }
-                // Sizes that do not come again for hundreds of rungs: 47 and 11 have no factor in common.
-                let (to, to_channels) = (16 + rung % 47, 4 + rung % 11);
+                // With another step in each cycle of a prime, pairs of consecutive sizes do not come again for 2162 rungs.
+                let (to, to_channels) = (16 + rung * (1 + rung / 47) % 47, 4 + rung * (1 + rung / 11) % 11);
                 let crossed = builder.node("Add", &[&left, &right], vec![]);
                 left = builder.transformer(&crossed, width, to);
                 let straight = builder.linear(&right, width, to);
@@ -204,8 +204,5 @@ fn value(name: &str, shape: Option<&[i64]>) -> ValueInfoProto {
     let dim = |&d: &i64| Dimension { value: Some(DimensionValue::Value(d)) };
     let shape = shape.map(|shape| TensorShapeProto { dim: shape.iter().map(dim).collect() });
     let tensor = TensorType { elem_type: FLOAT, shape };
-    ValueInfoProto {
-        name: name.into(),
-        r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)), ..Default::default() }),
-    }
+    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
 }

@@ -8,6 +8,13 @@ pub mod table;
 
 use std::fs;
 
+/// How much this process had to fetch from disk, in kilobytes: 0 if all files were in memory.
+pub fn disk_read_kb() -> Option<u64> {
+    let counters = fs::read_to_string("/proc/self/io").ok()?;
+    let bytes: u64 = counters.lines().find_map(|l| l.strip_prefix("read_bytes:"))?.trim().parse().ok()?;
+    Some(bytes / 1000)
+}
+
 /// A field of this process's status in kilobytes, such as `VmHWM`, the peak of resident memory.
 pub fn status_kb(field: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;

@@ -1,7 +1,7 @@
 //! What `ours_run` and `ort_run` have in common: arguments, when the clock is read, what is printed.
 //!
 //! A line `first` once the first outputs are there, for whoever started the process; at the end a line of JSON.
-use crate::{raw, raw::RawTensor, status_kb};
+use crate::{disk_read_kb, raw, raw::RawTensor, status_kb};
 use std::{
     io::{self, Write},
     path::PathBuf,
@@ -84,6 +84,7 @@ pub fn measure(
     let say = |line: &str| writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
     say("first").map_err(|e| e.to_string())?;
     let first_peak = status_kb("VmHWM").unwrap_or(0);
+    let disk_read = disk_read_kb().unwrap_or(0);
     if let Some(folder) = &job.outputs {
         for (i, (onnx_type, shape, bytes)) in subject.outputs()?.into_iter().enumerate() {
             raw::write(&folder.join(format!("output_{i}.raw")), onnx_type, &shape, bytes)?;
@@ -103,6 +104,7 @@ pub fn measure(
     fields.push(format!("\"first_output_us\":{}", microseconds(first_output)));
     fields.push(format!("\"first_peak_kb\":{first_peak}"));
     fields.push(format!("\"peak_kb\":{}", status_kb("VmHWM").unwrap_or(0)));
+    fields.push(format!("\"disk_read_kb\":{disk_read}"));
     let runs: Vec<String> = runs.into_iter().map(microseconds).collect();
     fields.push(format!("\"runs_us\":[{}]", runs.join(",")));
     say(&format!("{{{}}}", fields.join(","))).map_err(|e| e.to_string())

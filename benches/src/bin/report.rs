@@ -64,10 +64,13 @@ fn date() -> Result<String, String> {
     Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// The processor and how many threads it runs.
+/// The processor, how many threads it runs, and how busy it was.
 fn machine() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = info.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split_once(':'));
     let threads = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{} with {threads} threads", name.map_or("an unknown processor", |(_, name)| name.trim()))
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split_whitespace().nth(2).unwrap_or("unknown");
+    let name = name.map_or("an unknown processor", |(_, name)| name.trim());
+    format!("{name} with {threads} threads, load average of the last 15 minutes {load}")
 }

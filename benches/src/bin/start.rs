@@ -99,6 +99,8 @@ impl Side {
     }
 }
 
+/// What a round may read from disk.
+const MAX_DISK_READ_KB: u64 = 64;
 const WHAT: [&str; 5] = ["first output", "peak memory", "load", "run", "size"];
 
 fn compare_all(args: &Args) -> Result<()> {
@@ -241,13 +243,33 @@ fn compare_model(folder: &Path, setup: &Setup<'_>) -> Result<(Side, Side, Result
     let same = driver::compare(&ours, &theirs, &settings)
         .or_else(|e| driver::compare(&ours, &driver::numbered(&work, "expected"), &settings).map_err(|_| e));
 
+    // A machine that is short of memory drops files; what then comes from disk would be measured instead of the programs. Such
+    // rounds count for neither side.
     let mut outcomes = [vec![], vec![]];
-    for round in 0..setup.args.rounds {
+    for round in 0..3 * setup.args.rounds {
+        if outcomes[0].len() == setup.args.rounds {
+            break;
+        }
+        for file in [&setup.ours, &setup.theirs, &setup.library, &artifact, &model].into_iter().chain(&inputs) {
+            driver::read_all(file)?;
+        }
+        let mut pair = [None, None];
         // Take turns in who is first as well.
         for i in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
             let (program, model, side) = sides[i];
-            outcomes[i].push(run(program, model, None).map_err(|e| format!("{side}: {e}"))?);
+            pair[i] = Some(run(program, model, None).map_err(|e| format!("{side}: {e}"))?);
         }
+        let clean = |o: &Outcome| o.report["disk_read_kb"].as_u64().unwrap_or(0) <= MAX_DISK_READ_KB;
+        if let [Some(ours), Some(theirs)] = pair
+            && clean(&ours)
+            && clean(&theirs)
+        {
+            outcomes[0].push(ours);
+            outcomes[1].push(theirs);
+        }
+    }
+    if outcomes[0].is_empty() {
+        return Err("the files do not stay in memory".into());
     }
     let library = driver::file_size(&setup.library);
     let sizes = [driver::file_size(&artifact), driver::file_size(&model) + library];
