@@ -407,6 +407,10 @@ fn bench_measures_models_and_artifacts() {
     let people = place.succeed(&["bench", "relu.nrsc", "--runs", "2", "--dim", "batch=7"]);
     assert!(people.contains("batch=7") && people.contains("p99") && people.contains("runs/s"), "{people}");
     assert_eq!(place.numrsc(&["bench", "missing.onnx"]).status.code(), Some(3));
+    npy::write(&place.path("wrong.npy"), &Tensor::from_f32(&[1, 4], &[0.0; 4])).unwrap();
+    let output = place.numrsc(&["bench", "relu.nrsc", "--input", "x=wrong.npy"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("hint: it ran with batch=1"), "{}", stderr(&output));
 }
 
 #[test]

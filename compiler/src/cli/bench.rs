@@ -1,6 +1,6 @@
 //! `numrsc bench`: how large, how fast to load and to run.
 use super::{
-    BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, bytes, compile, example_size,
+    BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, bytes, compile,
     run::load_artifact,
     seconds, table, thread_count,
     values::{self, Fill, Port},
@@ -8,7 +8,7 @@ use super::{
 use numrsc::{compile::read_artifact, native};
 use numrsc_runtime::Context;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     num::NonZeroUsize,
     path::PathBuf,
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use std::{
 /// Measure a model or an artifact: size, time to compile, load and run, memory
 ///
 /// Inputs that are not given are made from a fixed seed: floats in 0..1, integers 0 or 1. Dimensions that --dim does not fix are
-/// 1 if their name says batch, and 64 otherwise.
+/// 1 for batches (by their name, or because they are the first axis wherever they are used), and 64 otherwise.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// An ONNX or NumRs file, or an artifact of `numrsc compile`
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     drop(compiled);
     let times = native::with_inputs(&inputs, |inputs| -> Result<Vec<Duration>, Failure> {
         // The first run takes memory and starts threads.
-        model.run_in_order(&mut context, inputs).map_err(failed)?;
+        model.run_in_order(&mut context, inputs).map_err(|e| did_not_run(args, &dims, &e))?;
         let (mut times, begin) = (Vec::new(), Instant::now());
         loop {
             let start = Instant::now();
@@ -120,14 +120,22 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
 
 /// The sizes of the named dimensions of the inputs.
 fn dims(args: &Args, ports: &[Port]) -> BTreeMap<String, i64> {
-    let mut names: BTreeSet<String> = BTreeSet::new();
-    for port in ports {
-        port.ty.for_each_sym(&mut |s| {
-            names.insert(s.to_string());
-        });
+    let mut sizes = super::example_sizes(ports.iter().map(|port| &port.ty));
+    for (name, size) in &args.import.dims {
+        sizes.entry(name.clone()).and_modify(|s| *s = *size);
     }
-    let given = |name: &str| args.import.dims.iter().find(|(dim, _)| dim == name).map(|(_, size)| *size);
-    names.into_iter().map(|name| (name.clone(), given(&name).unwrap_or_else(|| example_size(&name)))).collect()
+    sizes
+}
+
+/// Sizes and numbers that nobody chose may not suit the model.
+fn did_not_run(args: &Args, dims: &BTreeMap<String, i64>, e: &numrsc_runtime::Error) -> Failure {
+    let sizes: Vec<String> = dims.iter().map(|(name, size)| format!("{name}={size}")).collect();
+    let hint = match &sizes[..] {
+        [] if args.inputs.is_empty() => "\nhint: give real inputs with --input NAME=FILE".to_owned(),
+        [] => String::new(),
+        _ => format!("\nhint: it ran with {}; --dim NAME=SIZE or --input NAME=FILE give others", sizes.join(", ")),
+    };
+    Failure::Other(format!("{}: {e}{hint}", args.model.display()))
 }
 
 struct Measured<'a> {

@@ -16,8 +16,9 @@ use numrsc::{
     compile::{Generator, Options},
     onnx::{Model, import},
 };
-use numrsc_ir::Func;
+use numrsc_ir::{Func, Type};
 use std::{
+    collections::BTreeMap,
     fmt,
     io::IsTerminal,
     num::NonZeroUsize,
@@ -281,8 +282,26 @@ fn seconds(t: Duration) -> String {
     }
 }
 
-/// The size that stands for a dimension where nobody gave one: 1 for batches, and something that suits most models for others.
-fn example_size(dim: &str) -> i64 {
-    let name = dim.to_ascii_lowercase();
-    if name.contains("batch") || ["n", "b", "bs"].contains(&&name[..]) { 1 } else { 64 }
+/// Sizes that stand for the named dimensions of inputs where nobody gave any: 1 for batches, which a name tells or that it is
+/// the first axis wherever it is used, and something that suits most models for others.
+fn example_sizes<'t>(inputs: impl Iterator<Item = &'t Type>) -> BTreeMap<String, i64> {
+    let mut first_only: BTreeMap<String, bool> = BTreeMap::new();
+    for ty in inputs {
+        ty.for_each_sym(&mut |s| {
+            first_only.entry(s.to_string()).or_insert(true);
+        });
+        let shape = ty.as_tensor().map_or(&[][..], |t| &t.shape);
+        for (axis, dim) in shape.iter().enumerate() {
+            dim.for_each_sym(&mut |s| {
+                if axis > 0 || shape.len() == 1 {
+                    first_only.insert(s.to_string(), false);
+                }
+            });
+        }
+    }
+    let size = |(name, first): (String, bool)| {
+        let batch = first || name.to_ascii_lowercase().contains("batch");
+        (name, if batch { 1 } else { 64 })
+    };
+    first_only.into_iter().map(size).collect()
 }

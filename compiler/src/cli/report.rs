@@ -2,7 +2,7 @@
 use super::{
     bytes,
     compile::{Compiled, Written},
-    example_size, seconds, table, thread_count,
+    seconds, table, thread_count,
 };
 use numrsc_ir::{
     dim::Sym,
@@ -160,15 +160,11 @@ struct Memory {
 impl Memory {
     fn of(w: &Written<'_>) -> Memory {
         let plan: &MemoryPlan = &lowered(w).memory;
-        let mut dims: BTreeSet<Sym> = BTreeSet::new();
-        for p in w.func.params() {
-            w.func.ty(p).for_each_sym(&mut |s| {
-                dims.insert(s.clone());
-            });
-        }
+        let params = w.func.params();
+        let sizes = super::example_sizes(params.iter().map(|p| w.func.ty(*p)));
         let known = |s: &Sym| match &**s {
             THREADS => Some(thread_count(None) as i64),
-            name => dims.contains(s).then(|| example_size(name)),
+            name => sizes.get(name).copied(),
         };
         // Whatever it asks for, it depends on.
         let asked: RefCell<BTreeSet<Sym>> = RefCell::default();
