@@ -1,4 +1,5 @@
 //! Constants are computed when compiling: a node whose operands are all constants becomes one, unless that would cost more memory than it saves work.
+use crate::weights::is_widened_weight;
 use crate::{Error, Result};
 use numrsc_ir::{Data, Env, Func, Op, Tensor, Type, Value, eval_op};
 use std::collections::HashMap;
@@ -53,7 +54,7 @@ impl Folder<'_> {
         let from: usize = args.iter().map(|t| t.bytes().len()).sum();
         let views_that_repeat = matches!(node.op, Op::Broadcast { .. } | Op::Iota { .. });
         let most = if views_that_repeat { SMALL } else { SMALL.max(from.saturating_mul(GROWTH)) };
-        if bytes > most {
+        if bytes > most || (bytes > SMALL && ty.dtype.size() > 1 && is_widened_weight(self.func, v)) {
             return None;
         }
         let args: Vec<Data> = args.into_iter().cloned().map(Data::Tensor).collect();

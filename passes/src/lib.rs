@@ -6,6 +6,7 @@ mod fold;
 pub mod lower;
 mod machine;
 pub mod scalar;
+mod weights;
 
 pub use error::{Error, Result};
 pub use fold::fold;

@@ -7,6 +7,7 @@ use super::{
     shared::Shared,
     work_of,
 };
+use crate::weights::widened_weight;
 use numrsc_ir::{
     DType, Dim, Func, Op, Type, Value,
     dim::{Atom, Sym},
@@ -268,6 +269,10 @@ impl<'f> Fuser<'f> {
             _ if !matches!(node.ty, Type::Tensor(_)) => return true,
             Op::Bind { .. } => return is_result || self.needs[at] != Need::Elements,
             _ => {}
+        }
+        // Products widen narrow constants as they load them.
+        if widened_weight(self.func, v).is_some() {
+            return false;
         }
         if is_result || self.needs[at] == Need::Buffer {
             return true;

@@ -6,6 +6,7 @@ use crate::{
         contract, conv, fuse::Buffer, index::linear, pointwise::Pointwise, scan, scatter, shared::Arg, sort, window,
     },
     scalar,
+    weights::widened_weight,
 };
 use numrsc_ir::{
     DType, Dim, Op, Tensor, Type, Value,
@@ -126,8 +127,11 @@ impl Entry {
     /// Do all users of a constant keep it in their own order?
     fn is_packed_only(&self, frame: &Frame<'_>, v: Value) -> bool {
         let func = frame.scope.func;
-        let mut users = func.nodes().iter().filter(|n| n.args.contains(&v)).peekable();
-        users.peek().is_some() && !func.results().contains(&v) && users.all(|n| contract::packs(func, n, v))
+        let users = |v: Value| func.values().filter(move |(_, n)| n.args.contains(&v));
+        let packed = |v: Value| users(v).next().is_some() && users(v).all(|(_, n)| contract::packs(func, n, v));
+        let packed_after = |(w, _): (Value, _)| widened_weight(func, w).is_some() && packed(w);
+        let all_widened = users(v).next().is_some() && users(v).all(packed_after);
+        !func.results().contains(&v) && (packed(v) || all_widened)
     }
 
     pub(super) fn store_scalar(&mut self, frame: &mut Frame<'_>, v: Value, x: V) -> Result<()> {
