@@ -344,7 +344,7 @@ impl<'f> Fuser<'f> {
             index.iter().for_each(|d| {
                 d.for_each_sym(&mut |s| {
                     vars.insert(s.clone());
-                })
+                });
             });
             vars.len()
         };

@@ -160,12 +160,12 @@ impl Windows {
         let last = self.taps.len() - 1;
         let mut loops = Vec::new();
         let mut taps: Vec<Dim> = Vec::new();
-        for d in 0..self.taps.len() {
+        for (d, start) in start.iter().enumerate() {
             if d == last && whole {
                 continue;
             }
             let var = cx.fresh(false);
-            let (begin, end) = cx.taps(&start[d], &self.input[d], self.taps[d], self.dilations[d]);
+            let (begin, end) = cx.taps(start, &self.input[d], self.taps[d], self.dilations[d]);
             taps.push(Dim::sym(var.clone()));
             loops.push((var, begin, end));
         }

@@ -53,9 +53,9 @@ impl Entry {
             Op::Conv { .. } => conv::emit(self, frame, v),
             Op::If { .. } | Op::Loop { .. } => {
                 if matches!(node.op, Op::If { .. }) {
-                    self.branch(frame, v)?
+                    self.branch(frame, v)?;
                 } else {
-                    self.repeat(frame, v)?
+                    self.repeat(frame, v)?;
                 }
                 self.drop_unused_results(frame, v);
                 Ok(())
