@@ -8,6 +8,8 @@ use std::{collections::HashMap, sync::Arc};
 const GROWTH: usize = 8;
 /// Constants up to this many bytes are made of anything.
 const SMALL: usize = 1 << 16;
+/// Views that repeat elements are known up to this many bytes: they are not kept, only what is made of them.
+const REPEATED: usize = 1 << 26;
 
 /// The function with constant nodes computed.
 pub fn fold(func: &Func) -> Result<Func> {
@@ -53,7 +55,7 @@ impl Folder<'_> {
         let bytes = elements * ty.dtype.size().max(8);
         let from: usize = args.iter().map(|t| t.bytes().len()).sum();
         let views_that_repeat = matches!(node.op, Op::Broadcast { .. } | Op::Iota { .. });
-        let most = if views_that_repeat { SMALL } else { SMALL.max(from.saturating_mul(GROWTH)) };
+        let most = if views_that_repeat { REPEATED } else { SMALL.max(from.saturating_mul(GROWTH)) };
         if bytes > most || (bytes > SMALL && ty.dtype.size() > 1 && is_widened_weight(self.func, v)) {
             return None;
         }
