@@ -1,5 +1,6 @@
 //! From a function of the tensor IR to an artifact: the pipeline, read from top to bottom.
-use crate::{Error, Result};
+use crate::{Error, Result, emit, onnx};
+use bytes::Bytes;
 use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
 use numrsc_ir::{Dim, Func, Type, Value, dim::Sym, types::Elem};
 use numrsc_passes::{
@@ -11,10 +12,60 @@ use numrsc_runtime::{
     artifact::{Architecture, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec},
 };
 use std::{
+    borrow::Cow,
     collections::BTreeSet,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
+
+/// All passes in their order. What `numrsc inspect --after` knows and what compiling does derive from this list.
+pub const PIPELINE: &[Pass] = &[
+    Pass { name: "import", why: "first: everything behind it knows the core ops only", step: Step::Import },
+    Pass {
+        name: "prune",
+        why: "import leaves nodes that no result needs, and nothing behind it should spend time on them",
+        step: Step::Tensor(|func| Ok(func.without_dead_nodes())),
+    },
+    Pass {
+        name: "fold",
+        why: "before lowering: what is constant needs no kernel, and no place in memory but its own",
+        step: Step::Tensor(|func| numrsc_passes::fold(func).map_err(|e| Error::Codegen(e.to_string()))),
+    },
+    Pass {
+        name: "lower",
+        why: "last: loops and memory are planned for exactly the ops that are left",
+        step: Step::Lower,
+    },
+];
+
+/// A row of [`PIPELINE`].
+#[derive(Debug)]
+pub struct Pass {
+    pub name: &'static str,
+    /// Why it is at this place.
+    pub why: &'static str,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// Done by the front end before.
+    Import,
+    /// From tensor IR to tensor IR.
+    Tensor(fn(&Func) -> Result<Func>),
+    /// From tensor IR to kernel IR.
+    Lower,
+}
+
+/// What a model is after a pass.
+#[derive(Debug)]
+pub enum Stage<'f> {
+    Tensor(Cow<'f, Func>),
+    Kernel(Box<Lowered>),
+}
+
+/// What took how long.
+pub type Phases = Vec<(&'static str, Duration)>;
 
 /// Which code generator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,12 +112,14 @@ pub struct Artifact {
     pub lowered: Lowered,
     pub compiled: Compiled,
     /// How long each phase took.
-    pub phases: Vec<(&'static str, Duration)>,
+    pub phases: Phases,
 }
 
 /// A code generator with what it knows of its machine.
 pub struct Codegen {
     pub backend: Box<dyn Backend + Send>,
+    /// The backend, if it is this one: others have no assembly to show.
+    pub llvm: Option<Llvm>,
     pub machine: Machine,
     pub features: Vec<String>,
 }
@@ -85,7 +138,8 @@ impl Codegen {
                 let triple = if options.triple.is_empty() { Target::host().triple } else { options.triple.clone() };
                 let target = Target::new(&triple, &options.cpu).map_err(failed)?;
                 let (machine, features) = (target.machine(), target.required_features());
-                Ok(Codegen { backend: Box::new(Llvm::new(target).map_err(failed)?), machine, features })
+                let llvm = Llvm::new(target).map_err(failed)?;
+                Ok(Codegen { backend: Box::new(llvm.clone()), llvm: Some(llvm), machine, features })
             }
             Generator::Cranelift => {
                 let native = matches!(&options.cpu[..], "" | "native") && options.triple.is_empty();
@@ -95,7 +149,7 @@ impl Codegen {
                 let cranelift =
                     if options.cpu.is_empty() { Cranelift::portable() } else { Cranelift::new() }.map_err(failed)?;
                 let (machine, features) = (cranelift.machine(), cranelift.required_features());
-                Ok(Codegen { backend: Box::new(cranelift), machine, features })
+                Ok(Codegen { backend: Box::new(cranelift), llvm: None, machine, features })
             }
         }
     }
@@ -109,58 +163,111 @@ pub fn compile(
     progress: Option<&(dyn Fn(usize, usize) + Sync)>,
 ) -> Result<Artifact> {
     let codegen = Codegen::new(options)?;
-    let mut phases = Vec::new();
-    let mut start = Instant::now();
-    let mut phase = |name: &'static str| {
-        phases.push((name, start.elapsed()));
-        start = Instant::now();
-    };
-    let lowering = lower::Options { machine: codegen.machine, sanitize: options.sanitize };
-    let lowered = lower::lower(func, &lowering).map_err(|e| Error::Codegen(e.to_string()))?;
-    phase("lower");
-    if cfg!(debug_assertions) {
-        numrsc_ir::kernel::verify(&lowered.module)
-            .map_err(|e| Error::Codegen(format!("lowering made an invalid module: {e}")))?;
-        phase("verify");
+    let mut phases = Phases::new();
+    let lowered = lower(func, &codegen, options, &mut phases)?;
+    generate(func, name, &codegen, lowered, options, progress, phases)
+}
+
+/// Run the pipeline to its end.
+pub fn lower(func: &Func, codegen: &Codegen, options: &Options, phases: &mut Phases) -> Result<Lowered> {
+    match run_until(func, None, codegen, options, phases)? {
+        Stage::Kernel(lowered) => Ok(*lowered),
+        Stage::Tensor(_) => unreachable!("the pipeline ends with lowering"),
     }
-    let options = numrsc_codegen::Options { jobs: options.jobs, cache: options.cache.as_deref(), progress };
-    let compiled = numrsc_codegen::compile(&*codegen.backend, &lowered.module, &options)
-        .map_err(|e| Error::Codegen(e.to_string()))?;
-    phase("generate");
-    let triple = codegen.backend.target().triple.clone();
+}
+
+/// Run the pipeline up to a pass and including it, or to its end.
+pub fn run_until<'f>(
+    func: &'f Func,
+    last: Option<&Pass>,
+    codegen: &Codegen,
+    options: &Options,
+    phases: &mut Phases,
+) -> Result<Stage<'f>> {
+    let mut stage = Stage::Tensor(Cow::Borrowed(func));
+    for pass in PIPELINE {
+        let start = Instant::now();
+        stage = match (&pass.step, stage) {
+            (Step::Import, stage) => stage,
+            (Step::Tensor(run), Stage::Tensor(func)) => Stage::Tensor(Cow::Owned(run(&func)?)),
+            (Step::Lower, Stage::Tensor(func)) => {
+                let options = lower::Options { machine: codegen.machine, sanitize: options.sanitize };
+                let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;
+                Stage::Kernel(Box::new(lowered))
+            }
+            (_, Stage::Kernel(_)) => unreachable!("lowering is the last pass"),
+        };
+        if !matches!(pass.step, Step::Import) {
+            phases.push((pass.name, start.elapsed()));
+        }
+        if cfg!(debug_assertions) {
+            let valid = match &stage {
+                Stage::Tensor(func) => numrsc_ir::verify(func).map_err(|e| e.to_string()),
+                Stage::Kernel(lowered) => numrsc_ir::kernel::verify(&lowered.module).map_err(|e| e.to_string()),
+            };
+            valid.map_err(|e| Error::Codegen(format!("the pass `{}` made something invalid: {e}", pass.name)))?;
+        }
+        if last.is_some_and(|last| last.name == pass.name) {
+            break;
+        }
+    }
+    Ok(stage)
+}
+
+/// Generate code for what [`lower`] made of a function.
+pub fn generate(
+    func: &Func,
+    name: &str,
+    codegen: &Codegen,
+    lowered: Lowered,
+    options: &Options,
+    progress: Option<&(dyn Fn(usize, usize) + Sync)>,
+    mut phases: Phases,
+) -> Result<Artifact> {
+    let start = Instant::now();
+    let triple = &codegen.backend.target().triple;
     let architecture = Architecture::ALL
         .into_iter()
         .find(|a| triple.starts_with(a.name()))
         .ok_or_else(|| Error::Codegen(format!("there are no artifacts for `{triple}`")))?;
-    let manifest = manifest(func, name, &codegen, &lowered, &compiled);
+    let mut options = numrsc_codegen::Options { jobs: options.jobs, cache: options.cache.as_deref(), progress };
+    let mut compiled = numrsc_codegen::compile(&*codegen.backend, &lowered.module, &options);
+    // A cache saves time. That it cannot be written (a full disk) is no reason to fail.
+    if let Err(numrsc_codegen::Error::Cache { .. }) = &compiled {
+        options.cache = None;
+        compiled = numrsc_codegen::compile(&*codegen.backend, &lowered.module, &options);
+    }
+    let compiled = compiled.map_err(|e| Error::Codegen(e.to_string()))?;
+    phases.push(("generate", start.elapsed()));
+    let manifest = manifest(func, name, codegen, &lowered, &compiled);
     Ok(Artifact { manifest, architecture, lowered, compiled, phases })
+}
+
+/// The content of a file if it is an artifact (or a part of one), which its first bytes tell; `None` if it is something else.
+pub fn read_artifact(path: &Path) -> Result<Option<Bytes>> {
+    let bytes = onnx::load::map(path).map_err(|source| Error::Io { file: path.to_owned(), source })?;
+    Ok(bytes.starts_with(&numrsc_runtime::artifact::MAGIC).then_some(bytes))
 }
 
 impl Artifact {
     /// Write the artifact; the file is complete or not there.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let io = |source| Error::Io { file: path.to_owned(), source };
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-        {
-            let mut writer = std::io::BufWriter::with_capacity(1 << 20, file.as_file_mut());
-            self.write_to(&mut writer).map_err(io)?;
-            std::io::Write::flush(&mut writer).map_err(io)?;
-        }
-        file.persist(path).map_err(|e| io(e.error))?;
-        Ok(())
+        emit::write_file(path, |to| self.write_to(to))
     }
 
     pub fn write_to(&self, to: &mut impl std::io::Write) -> std::io::Result<()> {
-        let pieces: Vec<Piece<'_>> =
-            self.lowered.weights.pieces().map(|(offset, bytes)| Piece { offset, bytes }).collect();
         let builder = numrsc_runtime::artifact::Builder {
             architecture: self.architecture,
             manifest: &self.manifest,
             code: &self.compiled.image.bytes,
-            weights: &pieces,
+            weights: &self.pieces(),
         };
         builder.write_to(to)
+    }
+
+    /// The weights, where they are in memory.
+    pub fn pieces(&self) -> Vec<Piece<'_>> {
+        self.lowered.weights.pieces().map(|(offset, bytes)| Piece { offset, bytes }).collect()
     }
 
     pub fn memory(&self) -> &MemoryPlan {
@@ -182,7 +289,8 @@ fn manifest(func: &Func, name: &str, codegen: &Codegen, lowered: &Lowered, compi
             symbols.insert(s.clone());
         });
     }
-    let size = |fixed: Option<u64>| fixed.map_or_else(|| SizeSpec::Formula("depends on the inputs".into()), SizeSpec::Fixed);
+    let size =
+        |fixed: Option<u64>| fixed.map_or_else(|| SizeSpec::Formula("depends on the inputs".into()), SizeSpec::Fixed);
     let none = |_: &Sym| None;
     let module = &lowered.module;
     let kernels = module.functions.iter().zip(&compiled.image.offsets).zip(&compiled.stats);

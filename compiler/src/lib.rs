@@ -1,6 +1,7 @@
 //! Ahead-of-time compiler for ONNX models: library and command.
 pub mod compile;
 pub mod conformance;
+pub mod emit;
 pub mod error;
 pub mod native;
 pub mod npy;

@@ -35,12 +35,17 @@ pub fn run(model: &Model, inputs: &[Data], threads: usize) -> Result<Vec<Data>, 
 }
 
 pub fn run_in(model: &Model, context: &mut Context, inputs: &[Data]) -> Result<Vec<Data>, String> {
+    with_inputs(inputs, |args| model.run_in_order(context, args).map_err(|e| e.to_string()))??;
+    (0..context.output_count()).map(|i| data(&context.output(i).map_err(|e| e.to_string())?)).collect()
+}
+
+/// Do something with inputs as the runtime takes them.
+pub fn with_inputs<R>(inputs: &[Data], f: impl FnOnce(&[TensorRef<'_>]) -> R) -> Result<R, String> {
     let mut held = Held::default();
     let tree: Vec<Node> = inputs.iter().map(|d| held.add(d)).collect::<Result<_, _>>()?;
     let refs = tree.iter().map(|n| held.reference(n)).collect::<Vec<Ref<'_>>>();
     let args: Vec<TensorRef<'_>> = refs.iter().map(Ref::tensor).collect();
-    model.run_in_order(context, &args).map_err(|e| e.to_string())?;
-    (0..context.output_count()).map(|i| data(&context.output(i).map_err(|e| e.to_string())?)).collect()
+    Ok(f(&args))
 }
 
 /// Copies of inputs at addresses fit for their elements: tensors of the compiler may lie anywhere.

@@ -1,24 +1,11 @@
 //! The command as a user calls it: what it prints, what it writes, and how it ends.
-use std::{
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+mod common;
+
+use common::{Place, sample, stderr, stdout};
+use std::process::Output;
 
 fn numrsc(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_numrsc")).args(args).output().unwrap()
-}
-
-fn sample(name: &str) -> String {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/numrs").join(name);
-    path.to_str().unwrap().to_string()
-}
-
-fn stdout(o: &Output) -> String {
-    String::from_utf8(o.stdout.clone()).unwrap()
-}
-
-fn stderr(o: &Output) -> String {
-    String::from_utf8(o.stderr.clone()).unwrap()
+    Place::new().numrsc(args)
 }
 
 #[test]
@@ -72,7 +59,7 @@ fn run_writes_one_file_per_output() {
 #[test]
 fn other_ends() {
     assert_eq!(numrsc(&["check"]).status.code(), Some(2));
-    for command in ["check", "inspect", "run"] {
+    for command in ["check", "inspect", "run", "compile", "bench"] {
         assert_eq!(numrsc(&[command, "does-not-exist.onnx"]).status.code(), Some(3), "{command}");
     }
     let none = numrsc(&["test", &sample("")]);

@@ -2,9 +2,12 @@
 //!
 //! Passes are pure functions from one IR to the next and know targets only as data.
 mod error;
+mod fold;
 pub mod lower;
 mod machine;
 pub mod scalar;
+mod weights;
 
 pub use error::{Error, Result};
+pub use fold::fold;
 pub use machine::Machine;

@@ -22,7 +22,7 @@ pub struct Config {
     pub steps: usize,
     /// How deeply functions nest.
     pub depth: usize,
-    /// Infinities, NaNs and negative zeros among the constants.
+    /// Infinities, NaNs, negative zeros and subnormal numbers among the constants.
     pub special: bool,
 }
 
@@ -37,7 +37,7 @@ const MAX_ELEMENTS: i64 = 1500;
 /// The largest value of a symbol.
 const MAX_SYM: i64 = 4;
 /// Symbols of parameters.
-const SIZES: [&str; 2] = ["n", "m"];
+pub const SIZES: [&str; 2] = ["n", "m"];
 
 const DTYPES: [DType; 16] = [
     DType::F32,
@@ -83,8 +83,8 @@ pub fn func(seed: u64, config: Config) -> Func {
     g.f
 }
 
-/// Values for the parameters of a function made by [`func`].
-pub fn inputs(f: &Func, seed: u64) -> Vec<Tensor> {
+/// Values for the parameters of a function made by [`func`]; `special` as in [`Config`].
+pub fn inputs(f: &Func, seed: u64, special: bool) -> Vec<Tensor> {
     let mut rng = Rng::new(seed);
     let sizes: HashMap<&str, i64> = SIZES.iter().map(|s| (*s, rng.between(1, MAX_SYM))).collect();
     f.params()
@@ -92,7 +92,7 @@ pub fn inputs(f: &Func, seed: u64) -> Vec<Tensor> {
         .map(|p| {
             let ty = f.ty(p).as_tensor().expect("parameters are tensors");
             let shape = ty.shape.iter().map(|d| d.eval(&|s| sizes.get(&**s).copied()).expect("known sizes") as usize);
-            tensor(&mut rng, ty.dtype, shape.collect(), false)
+            tensor(&mut rng, ty.dtype, shape.collect(), special)
         })
         .collect()
 }
@@ -101,11 +101,12 @@ pub fn inputs(f: &Func, seed: u64) -> Vec<Tensor> {
 pub fn tensor(rng: &mut Rng, dtype: DType, shape: Vec<usize>, special: bool) -> Tensor {
     let n: usize = shape.iter().product();
     if dtype.is_float() {
-        let mut number = || match rng.below(if special { 16 } else { 12 }) {
+        let mut number = || match rng.below(if special { 17 } else { 12 }) {
             12 => f64::INFINITY,
             13 => f64::NEG_INFINITY,
             14 => f64::NAN,
             15 => -0.0,
+            16 => *rng.pick(&[1e-40, -3e-42, 1e-310, 6e-8, 1.5e-5]),
             _ => rng.between(-12, 12) as f64 / 4.0,
         };
         let v = (0..n).map(|_| number()).collect();

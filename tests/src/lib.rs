@@ -3,5 +3,8 @@ pub mod alloc;
 pub mod corpus;
 pub mod fuzz;
 pub mod generate;
+pub mod judge;
 pub mod kernels;
+pub mod native;
 pub mod rng;
+pub mod sway;

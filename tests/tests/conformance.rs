@@ -1,10 +1,16 @@
-//! The whole ONNX backend suite on the reference evaluator, judged against one list of expected failures.
+//! The whole ONNX backend suite on the reference evaluator and on native code, judged against one list of expected failures.
 use numrsc::{
-    conformance::{self, Options, Reference},
+    compile::Generator,
+    conformance::{self, Executor, Options, Reference},
     onnx::{self, import},
 };
-use numrsc_tests::corpus;
+use numrsc_tests::{corpus, native};
 use std::path::PathBuf;
+
+/// What fails, on the evaluator and on native code alike.
+const EXPECTED: &str = "expected-failures.txt";
+const AS_GIVEN: Options = Options { ignore_declared_shapes: false };
+const CLEARED: Options = Options { ignore_declared_shapes: true };
 
 fn suite() -> Vec<PathBuf> {
     let mut folders = Vec::new();
@@ -14,27 +20,52 @@ fn suite() -> Vec<PathBuf> {
 }
 
 /// Run tests and compare with a list of expected failures.
-fn run(folders: &[PathBuf], list: &str, options: Options) {
+fn run(folders: &[PathBuf], list: &str, executor: &(dyn Executor + Sync), options: Options) {
     let list = std::fs::read_to_string(corpus::root().join("tests/conformance").join(list)).unwrap();
     let expected = conformance::parse_expected_failures(&list).unwrap();
     let known: Vec<&str> = folders.iter().map(|f| conformance::name(f)).collect();
     for name in expected.keys() {
         assert!(known.contains(&name.as_str()), "`{name}` is listed but not in the suite");
     }
-    let results = conformance::run_all(folders, None, |dir| conformance::run_folder(dir, &Reference, options));
+    let results = conformance::run_all(folders, None, |dir| conformance::run_folder(dir, executor, options));
     let score = conformance::score(folders, results, &expected);
     println!("{} passed, {} failed, {} skipped", score.passed, score.failures.len(), score.skipped);
     assert!(score.failures.is_empty(), "{}", score.failures.join("\n"));
 }
 
 #[test]
-fn suite_as_given() {
-    run(&suite(), "expected-failures.txt", Options::default());
+fn evaluator_as_given() {
+    run(&suite(), EXPECTED, &Reference, AS_GIVEN);
 }
 
 #[test]
-fn suite_with_declared_output_shapes_cleared() {
-    run(&suite(), "expected-failures.txt", Options { ignore_declared_shapes: true });
+fn evaluator_with_declared_output_shapes_cleared() {
+    run(&suite(), EXPECTED, &Reference, CLEARED);
+}
+
+#[test]
+fn llvm_as_given() {
+    run(&suite(), EXPECTED, &native::executor(Generator::Llvm), AS_GIVEN);
+}
+
+#[test]
+fn llvm_with_declared_output_shapes_cleared() {
+    run(&suite(), EXPECTED, &native::executor(Generator::Llvm), CLEARED);
+}
+
+#[test]
+fn llvm_stays_within_its_buffers() {
+    run(&suite(), EXPECTED, &native::sanitized(Generator::Llvm), AS_GIVEN);
+}
+
+#[test]
+fn cranelift_as_given() {
+    run(&suite(), EXPECTED, &native::executor(Generator::Cranelift), AS_GIVEN);
+}
+
+#[test]
+fn cranelift_with_declared_output_shapes_cleared() {
+    run(&suite(), EXPECTED, &native::executor(Generator::Cranelift), CLEARED);
 }
 
 #[test]
@@ -59,6 +90,6 @@ fn older_suites_with_older_meanings() {
         let mut folders = Vec::new();
         conformance::find_folders(&corpus.join(format!("onnx-{version}")), &mut folders);
         assert_eq!(folders.len(), count, "the suite of {version} is complete");
-        run(&folders, &format!("expected-failures-{version}.txt"), Options::default());
+        run(&folders, &format!("expected-failures-{version}.txt"), &Reference, AS_GIVEN);
     }
 }

@@ -1,6 +1,15 @@
 //! Texts in, texts out: every `tests/filetests/<directory>/*.nir`. A file holds cases: an input, a line `// ----`, the
 //! expected output; a line `// ====` starts the next case. `NUMRSC_BLESS=1 cargo test` writes what came out.
-use numrsc_ir::{op::OPS, parse, verify};
+use numrsc_ir::{
+    Func,
+    kernel::{self, Stmt, Ty},
+    op::OPS,
+    parse, verify,
+};
+use numrsc_passes::{
+    Machine,
+    lower::{Lowered, Options, lower},
+};
 use std::{
     collections::BTreeSet,
     fmt::Write,
@@ -84,5 +93,56 @@ fn parse_errors() {
     run("parse-errors", |input| match parse(input) {
         Ok(f) => panic!("should be refused:\n{f}"),
         Err(e) => e.to_string(),
+    });
+}
+
+fn function(input: &str) -> Func {
+    let f = parse(input).unwrap_or_else(|e| panic!("{e}\n{input}"));
+    verify(&f).unwrap_or_else(|e| panic!("{e}\n{input}"));
+    f
+}
+
+fn lowered(input: &str) -> Lowered {
+    let machine = Machine { vector_bytes: 16, registers: 16, fused: true };
+    let lowered = lower(&function(input), &Options { machine, sanitize: false });
+    let lowered = lowered.unwrap_or_else(|e| panic!("{e}\n{input}"));
+    kernel::verify(&lowered.module).unwrap_or_else(|e| panic!("{e}\n{input}"));
+    lowered
+}
+
+#[test]
+fn fold() {
+    run("fold", |input| {
+        let folded = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&folded).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        folded.to_string()
+    });
+}
+
+/// What is launched in which order, how many buffers a kernel gets, and what the arena takes for sizes of 64.
+#[test]
+fn lowering() {
+    run("lower", |input| {
+        let lowered = lowered(input);
+        let (entry, kernels) = lowered.module.functions.split_last().expect("an entry");
+        let mut text = String::new();
+        for stmt in &entry.body.stmts {
+            if let Stmt::Launch { kernel, .. } = stmt {
+                let k = &kernels[kernel.0 as usize];
+                let pointers = k.params.iter().filter(|p| k.ty(**p) == Ty::PTR).count();
+                let _ = writeln!(text, "launch {} with {pointers} buffers", k.name);
+            }
+        }
+        let bytes = lowered.memory.arena_bytes(&|_| Some(64)).expect("all sizes are given");
+        text + &format!("arena: {bytes} bytes")
+    });
+}
+
+#[test]
+fn kernels() {
+    run("kernels", |input| {
+        let lowered = lowered(input);
+        let (_, kernels) = lowered.module.functions.split_last().expect("an entry");
+        kernels.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     });
 }

@@ -22,7 +22,7 @@ fn random_functions_are_valid_and_read_back() {
             Ok(g) => panic!("seed {seed} reads back differently:\n{text}\n{g}"),
             Err(e) => panic!("seed {seed}: {e}\n{text}"),
         }
-        for (tensor, param) in inputs(&f, seed).iter().zip(f.params()) {
+        for (tensor, param) in inputs(&f, seed, false).iter().zip(f.params()) {
             assert!(matches!(f.ty(param), Type::Tensor(t) if t.dtype == tensor.dtype() && t.rank() == tensor.rank()));
         }
         used.extend(f.nodes().iter().map(|n| n.op.name()));
@@ -36,7 +36,7 @@ fn random_functions_evaluate() {
     for seed in 0..1500 {
         let f = func(seed, Config { steps: 4 + seed as usize % 30, ..Config::default() });
         for inputs_seed in 0..2 {
-            let args: Vec<Data> = inputs(&f, inputs_seed).into_iter().map(Data::Tensor).collect();
+            let args: Vec<Data> = inputs(&f, inputs_seed, false).into_iter().map(Data::Tensor).collect();
             match eval(&f, &args) {
                 Ok(results) => assert_eq!(results.len(), f.results().len()),
                 Err(e) => panic!("seed {seed}: {e}\n{f}"),

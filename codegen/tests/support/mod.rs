@@ -179,7 +179,7 @@ impl Check<'_> {
     }
 
     pub(crate) fn run_on(&self, mut rows: Vec<Vec<u64>>) {
-        while rows.len() % 16 != 0 {
+        while !rows.len().is_multiple_of(16) {
             rows.push(rows[0].clone());
         }
         let inputs: Vec<Vec<u8>> = (0..self.operands.len())

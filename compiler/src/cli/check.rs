@@ -1,12 +1,12 @@
-//! `numrsc check`: can these models be compiled? Every problem at once.
-use super::{Failure, ImportArgs, Outcome, bytes, inspect::weight_bytes};
-use numrsc::Error;
+//! `numrsc check`: can these models be compiled, are these artifacts whole? Every problem at once.
+use super::{Failure, ImportArgs, Outcome, artifact, bytes, inspect::weight_bytes};
+use numrsc::{Error, compile::read_artifact};
 use std::path::PathBuf;
 
-/// Say whether models can be compiled, with every problem at once
+/// Say whether models can be compiled and artifacts are undamaged, with every problem at once
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// ONNX or NumRs files
+    /// ONNX or NumRs files, or artifacts of `numrsc compile`
     #[arg(required = true)]
     models: Vec<PathBuf>,
     #[command(flatten)]
@@ -21,6 +21,14 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let mut report = Vec::new();
     for path in &args.models {
         let file = path.display().to_string();
+        if let Ok(Some(content)) = read_artifact(path) {
+            let (good, row) = artifact::check(path, &content, quiet || args.json);
+            if !good && matches!(outcome, Outcome::Success) {
+                outcome = Outcome::Negative;
+            }
+            report.push(row);
+            continue;
+        }
         match super::load(path, &args.import.options(), quiet || args.json) {
             Ok((model, func)) => {
                 if args.json {

@@ -1,21 +1,37 @@
-//! `numrsc inspect`: what a model takes, gives and is made of.
-use super::{Failure, ImportArgs, Outcome, bytes, table};
-use numrsc::onnx::{self, Model, import};
+//! `numrsc inspect`: what a model or an artifact takes, gives and is made of.
+use super::{CodeBackend, Failure, ImportArgs, Outcome, artifact, bytes, table};
+use numrsc::{
+    compile::{self, Codegen, Options, PIPELINE, Pass, Phases, Stage},
+    onnx::{self, Model, import},
+};
 use numrsc_ir::{Func, Op, print, view};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::Write,
     path::PathBuf,
 };
 
-/// Show inputs, outputs, dimensions, operators and weights of a model
+/// Show what a model or an artifact takes, gives and is made of
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An ONNX or NumRs file
+    /// An ONNX or NumRs file, or an artifact of `numrsc compile`
     model: PathBuf,
     #[command(flatten)]
     import: ImportArgs,
     #[command(flatten)]
     format: Format,
+    /// With --after: the code generator to prepare for
+    #[arg(long, value_enum, default_value_t, requires = "after")]
+    backend: CodeBackend,
+    /// With --after: the machine to prepare for [default: this one]
+    #[arg(long, value_name = "TRIPLE", requires = "after")]
+    target: Option<String>,
+    /// With --after: the processor to prepare for
+    #[arg(long, value_name = "NAME", requires = "after")]
+    cpu: Option<String>,
+    /// With --after: check every access of memory
+    #[arg(long, requires = "after")]
+    sanitize: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -30,6 +46,23 @@ struct Format {
     /// Print the tensor IR as text; large constants are left out
     #[arg(long)]
     ir: bool,
+    /// Print the IR as text after a pass; large constants are left out
+    #[arg(long, value_name = "PASS", value_parser = find_pass, long_help = after_help())]
+    after: Option<&'static Pass>,
+}
+
+fn find_pass(name: &str) -> Result<&'static Pass, String> {
+    PIPELINE.iter().find(|pass| pass.name == name).ok_or_else(|| {
+        let known: Vec<&str> = PIPELINE.iter().map(|pass| pass.name).collect();
+        format!("there is no such pass; known are {}", known.join(", "))
+    })
+}
+
+fn after_help() -> String {
+    let passes: String = PIPELINE.iter().map(|pass| format!("\n- {}: {}", pass.name, pass.why)).collect();
+    format!(
+        "Print the IR as text after a pass; large constants are left out. Passes in their order, and why there:{passes}"
+    )
 }
 
 /// Bytes of all constants, nested functions included.
@@ -44,15 +77,46 @@ pub(crate) fn weight_bytes(func: &Func) -> usize {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
+    if let Some(content) = compile::read_artifact(&args.model)? {
+        return match &args.format {
+            Format { json, dot: false, ir: false, after: None } => artifact::inspect(&args.model, &content, *json),
+            _ => Err(Failure::Usage(format!("{} is an artifact: it has no IR any more", args.model.display()))),
+        };
+    }
     let model = onnx::load(&args.model)?;
     let func = import::import(&model, &args.import.options())?;
     match &args.format {
         Format { json: true, .. } => println!("{:#}", json(&model, &func)),
-        Format { dot: true, .. } => print!("{}", view::dot(&func)),
-        Format { ir: true, .. } => print!("{}", print::func(&func, print::Detail::Brief)),
+        Format { dot: true, .. } => show_text(&view::dot(&func))?,
+        Format { ir: true, .. } => show_text(&print::func(&func, print::Detail::Brief))?,
+        Format { after: Some(pass), .. } => show_text(&after(args, pass, &func)?)?,
         _ => people(&model, &func),
     }
     Ok(Outcome::Success)
+}
+
+/// Long text, whose reader may leave before its end.
+fn show_text(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Other(format!("standard output: {e}"))),
+        _ => Ok(()),
+    }
+}
+
+fn after(args: &Args, pass: &Pass, func: &Func) -> Result<String, Failure> {
+    let plain = if args.target.is_some() { "" } else { "native" };
+    let options = Options {
+        generator: args.backend.generator(),
+        triple: args.target.clone().unwrap_or_default(),
+        cpu: args.cpu.clone().unwrap_or_else(|| plain.to_owned()),
+        sanitize: args.sanitize,
+        ..Options::default()
+    };
+    let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    Ok(match compile::run_until(func, Some(pass), &codegen, &options, &mut Phases::new())? {
+        Stage::Tensor(func) => print::func(&func, print::Detail::Brief),
+        Stage::Kernel(lowered) => lowered.module.to_string(),
+    })
 }
 
 fn inputs(func: &Func) -> Vec<(String, String)> {

@@ -1,25 +1,36 @@
 //! The command line: what the user may ask for, and how answers and errors are shown.
+mod artifact;
+mod bench;
 mod check;
+mod compile;
 mod inspect;
+mod report;
 mod run;
 mod table;
 mod test;
+mod values;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use numrsc::{
     Error,
-    compile::{self, Generator},
-    conformance::{Executor, Reference},
-    native::Native,
+    compile::{Generator, Options},
     onnx::{Model, import},
 };
-use numrsc_ir::Func;
-use std::{fmt, io::IsTerminal, path::Path, process::ExitCode};
+use numrsc_ir::{Func, Type};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    io::IsTerminal,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 /// Ahead-of-time compiler for ONNX models
 ///
-/// Exit codes: 0 success; 1 the model cannot be compiled, or a test failed; 2 wrong usage; 3 a file cannot be read or
-/// written, or running a model failed.
+/// Exit codes: 0 success; 1 the model cannot be compiled, an artifact is damaged, or a test failed; 2 wrong usage; 3 a file
+/// cannot be read or written, or running a model failed.
 #[derive(Debug, Parser)]
 #[command(name = "numrsc", version, max_term_width = 120, arg_required_else_help = true)]
 struct Args {
@@ -32,9 +43,11 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Compile(compile::Args),
+    Run(run::Args),
+    Bench(bench::Args),
     Check(check::Args),
     Inspect(inspect::Args),
-    Run(run::Args),
     Test(test::Args),
     /// Print a completion script for a shell
     Completions {
@@ -55,14 +68,85 @@ enum Backend {
 }
 
 impl Backend {
-    fn executor(self) -> Box<dyn Executor + Sync> {
-        let generator = match self {
-            Backend::Reference => return Box::new(Reference),
-            Backend::Llvm => Generator::Llvm,
-            Backend::Cranelift => Generator::Cranelift,
-        };
-        Box::new(Native { options: compile::Options { generator, jobs: 1, ..Default::default() }, threads: 1 })
+    fn generator(self) -> Option<Generator> {
+        match self {
+            Backend::Reference => None,
+            Backend::Llvm => Some(Generator::Llvm),
+            Backend::Cranelift => Some(Generator::Cranelift),
+        }
     }
+}
+
+/// What generates code
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum CodeBackend {
+    /// The best code, for every target
+    #[default]
+    Llvm,
+    /// Compiles fastest, for this machine only
+    Cranelift,
+}
+
+impl CodeBackend {
+    fn generator(self) -> Generator {
+        match self {
+            CodeBackend::Llvm => Generator::Llvm,
+            CodeBackend::Cranelift => Generator::Cranelift,
+        }
+    }
+}
+
+/// Options of commands that generate code.
+#[derive(Debug, clap::Args)]
+struct BuildArgs {
+    /// The processor to compile for: a name as LLVM knows it, or `native` [default: native; the plainest one of another --target]
+    #[arg(long, value_name = "NAME")]
+    cpu: Option<String>,
+    /// Check every access of memory at run time
+    #[arg(long)]
+    sanitize: bool,
+    /// Threads that compile [default: all cores]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Neither use nor fill the cache of compiled kernels, $XDG_CACHE_HOME/numrsc or ~/.cache/numrsc
+    #[arg(long)]
+    no_cache: bool,
+}
+
+impl BuildArgs {
+    fn options(&self, generator: Generator, target: Option<&str>, quiet: bool) -> Options {
+        let plain = if target.is_some() { "" } else { "native" };
+        Options {
+            generator,
+            triple: target.unwrap_or_default().to_owned(),
+            cpu: self.cpu.clone().unwrap_or_else(|| plain.to_owned()),
+            sanitize: self.sanitize,
+            jobs: self.jobs.map_or(0, NonZeroUsize::get),
+            cache: if self.no_cache { None } else { cache_directory(quiet) },
+        }
+    }
+}
+
+/// Where compiled kernels are kept. Without such a place everything works, but slower.
+fn cache_directory(quiet: bool) -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
+    let directory = base.join("numrsc");
+    let usable = std::fs::create_dir_all(&directory).and_then(|()| tempfile::tempfile_in(&directory));
+    match usable {
+        Ok(_) => Some(directory),
+        Err(e) => {
+            if !quiet {
+                eprintln!("note: compiling without a cache: {}: {e}", directory.display());
+            }
+            None
+        }
+    }
+}
+
+/// As many threads as asked for, or as the process may use.
+fn thread_count(asked: Option<NonZeroUsize>) -> usize {
+    asked.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }
 
 /// Options of commands that import a model.
@@ -106,6 +190,8 @@ enum Outcome {
 #[derive(Debug)]
 enum Failure {
     Model(Error),
+    /// What was asked for makes no sense: exit code 2.
+    Usage(String),
     Other(String),
 }
 
@@ -124,9 +210,11 @@ impl From<String> for Failure {
 pub(crate) fn main() -> ExitCode {
     let args = Args::parse();
     let result = match &args.command {
+        Command::Compile(a) => compile::run(a, args.quiet),
+        Command::Run(a) => run::run(a, args.quiet),
+        Command::Bench(a) => bench::run(a, args.quiet),
         Command::Check(a) => check::run(a, args.quiet),
         Command::Inspect(a) => inspect::run(a),
-        Command::Run(a) => run::run(a, args.quiet),
         Command::Test(a) => test::run(a, args.quiet),
         Command::Completions { shell } => {
             clap_complete::generate(*shell, &mut Args::command(), "numrsc", &mut std::io::stdout());
@@ -141,6 +229,10 @@ pub(crate) fn main() -> ExitCode {
             show(&e);
             ExitCode::from(if matches!(e, Error::Io { .. }) { UNREADABLE } else { 1 })
         }
+        Err(Failure::Usage(e)) => {
+            show(&e);
+            ExitCode::from(2)
+        }
         Err(Failure::Other(e)) => {
             show(&e);
             ExitCode::from(UNREADABLE)
@@ -148,14 +240,20 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Load and import a model, showing what is suspicious about it.
-fn load(path: &Path, options: &import::Options, quiet: bool) -> Result<(Model, Func), Error> {
+/// Load a model, showing what is suspicious about it.
+fn load_model(path: &Path, quiet: bool) -> Result<Model, Error> {
     let model = numrsc::onnx::load(path)?;
     if !quiet {
         for w in model.warnings() {
             eprintln!("warning: {}: {w}", path.display());
         }
     }
+    Ok(model)
+}
+
+/// Load and import a model.
+fn load(path: &Path, options: &import::Options, quiet: bool) -> Result<(Model, Func), Error> {
+    let model = load_model(path, quiet)?;
     let func = import::import(&model, options)?;
     Ok((model, func))
 }
@@ -173,4 +271,37 @@ fn bytes(n: usize) -> String {
         1_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
         _ => format!("{:.1} MB", n as f64 / 1e6),
     }
+}
+
+/// A time for people.
+fn seconds(t: Duration) -> String {
+    match t.as_secs_f64() {
+        s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+/// Sizes that stand for the named dimensions of inputs where nobody gave any: 1 for batches, which a name tells or that it is
+/// the first axis wherever it is used, and something that suits most models for others.
+fn example_sizes<'t>(inputs: impl Iterator<Item = &'t Type>) -> BTreeMap<String, i64> {
+    let mut first_only: BTreeMap<String, bool> = BTreeMap::new();
+    for ty in inputs {
+        ty.for_each_sym(&mut |s| {
+            first_only.entry(s.to_string()).or_insert(true);
+        });
+        let shape = ty.as_tensor().map_or(&[][..], |t| &t.shape);
+        for (axis, dim) in shape.iter().enumerate() {
+            dim.for_each_sym(&mut |s| {
+                if axis > 0 || shape.len() == 1 {
+                    first_only.insert(s.to_string(), false);
+                }
+            });
+        }
+    }
+    let size = |(name, first): (String, bool)| {
+        let batch = first || name.to_ascii_lowercase().contains("batch");
+        (name, if batch { 1 } else { 64 })
+    };
+    first_only.into_iter().map(size).collect()
 }

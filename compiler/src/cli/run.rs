@@ -1,48 +1,53 @@
-//! `numrsc run`: run a model on inputs from files.
-use super::{Backend, Failure, ImportArgs, Outcome, table};
-use numrsc::{conformance, npy, onnx};
-use numrsc_ir::{DType, Data, Elems, Func, Tensor, Type};
+//! `numrsc run`: run a model or an artifact on inputs from files.
+use super::{
+    Backend, BuildArgs, Failure, ImportArgs, Outcome, compile, table, thread_count,
+    values::{self, Fill, Port},
+};
+use numrsc::{
+    compile::read_artifact,
+    conformance::{Executor, Reference},
+    native, npy,
+};
+use numrsc_ir::{Data, Elems};
+use numrsc_runtime::Model;
 use std::{
-    collections::BTreeMap,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
 };
 
-/// Run a model and show or save its outputs
+/// Run a model or an artifact, and show or save its outputs
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An ONNX or NumRs file
+    /// An ONNX or NumRs file, or an artifact of `numrsc compile`
     model: PathBuf,
     /// The value of an input: a .npy file, or a .pb file as in ONNX test data
-    #[arg(long = "input", value_name = "NAME=FILE", value_parser = parse_input)]
+    #[arg(long = "input", value_name = "NAME=FILE", value_parser = values::parse_input)]
     inputs: Vec<(String, PathBuf)>,
-    /// Fill the inputs that are not given with random numbers (in 0..1; small integers) from this seed
+    /// Fill the inputs that are not given with random numbers (floats in 0..1, integers 0 or 1) from this seed
     #[arg(long, value_name = "SEED")]
     random: Option<u64>,
     /// Write one .npy file for each output here
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
-    #[arg(long, value_enum, default_value_t)]
-    backend: Backend,
+    /// Threads that run the model [default: as many as the process may use]
+    #[arg(long, value_name = "N")]
+    threads: Option<NonZeroUsize>,
+    /// What executes a model; an artifact is compiled already [default: llvm]
+    #[arg(long, value_enum)]
+    backend: Option<Backend>,
     #[command(flatten)]
     import: ImportArgs,
-}
-
-fn parse_input(text: &str) -> Result<(String, PathBuf), String> {
-    // Names may hold `=`, paths rarely do.
-    let (name, file) = text.rsplit_once('=').ok_or("expected NAME=FILE")?;
-    Ok((name.into(), file.into()))
+    #[command(flatten)]
+    build: BuildArgs,
 }
 
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
-    let (model, func) = super::load(&args.model, &args.import.options(), quiet)?;
-    let inputs = inputs(args, &model, &func)?;
-    let executor = args.backend.executor();
-    let outputs = executor.run(&func, &inputs)?;
+    let outputs = if read_artifact(&args.model)?.is_some() { run_artifact(args)? } else { run_model(args, quiet)? };
     if let Some(dir) = &args.output_dir {
         std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     }
     let mut rows = Vec::new();
-    for (name, data) in func.result_names.iter().zip(&outputs) {
+    for (name, data) in &outputs {
         rows.extend(summary(name, data));
         if let Some(dir) = &args.output_dir {
             save(dir, name, data)?;
@@ -54,60 +59,45 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::Success)
 }
 
-fn inputs(args: &Args, model: &onnx::Model, func: &Func) -> Result<Vec<Data>, Failure> {
-    let given: BTreeMap<&str, &PathBuf> = args.inputs.iter().map(|(n, f)| (n.as_str(), f)).collect();
-    if let Some(name) = given.keys().find(|n| !func.param_names.iter().any(|p| p == *n)) {
-        let known = func.param_names.join("`, `");
-        return Err(Failure::Other(format!("the model has no input `{name}`; its inputs are `{known}`")));
+fn run_artifact(args: &Args) -> Result<Vec<(String, Data)>, Failure> {
+    if args.backend.is_some() {
+        let file = args.model.display();
+        return Err(Failure::Usage(format!("{file} is an artifact: it is compiled already, --backend has no meaning")));
     }
-    let mut missing = Vec::new();
-    let mut values = Vec::new();
-    for (i, (name, param)) in func.param_names.iter().zip(func.params()).enumerate() {
-        let ty = func.ty(param);
-        match (given.get(name.as_str()), args.random) {
-            (Some(file), _) => values.push(load(file, model, name, ty)?),
-            (None, Some(seed)) => values.push(random(name, ty, seed.wrapping_add(i as u64))?),
-            (None, None) => missing.push(format!("{name}: {ty}")),
-        }
-    }
-    if missing.is_empty() {
-        return Ok(values);
-    }
-    let list = missing.join("\n  ");
-    Err(Failure::Other(format!("inputs are missing (give --input NAME=FILE or --random SEED):\n  {list}")))
+    let model = load_artifact(&args.model)?;
+    let inputs = inputs(args, &values::inputs_of_artifact(&model.manifest())?)?;
+    run_loaded(args, &model, &inputs)
 }
 
-fn load(file: &Path, model: &onnx::Model, name: &str, ty: &Type) -> Result<Data, Failure> {
-    if file.extension().is_some_and(|e| e == "npy") {
-        let dtype = ty.as_tensor().map_err(|e| format!("input `{name}`: {e}"))?.dtype;
-        return Ok(Data::Tensor(npy::read(file, dtype)?));
-    }
-    let declared = model.graph().input.iter().find(|i| i.name == name).and_then(|i| i.r#type.clone());
-    Ok(conformance::load_data(file, &declared.unwrap_or_default())?)
-}
-
-/// Seeded numbers for an input. Symbolic sizes have to be fixed by `--dim`.
-fn random(name: &str, ty: &Type, seed: u64) -> Result<Data, Failure> {
-    let t = ty.as_tensor().map_err(|e| format!("input `{name}`: {e}"))?;
-    let Some(shape) = t.static_shape() else {
-        return Err(Failure::Other(format!("input `{name}` is {ty}: fix its sizes with --dim NAME=SIZE")));
+fn run_model(args: &Args, quiet: bool) -> Result<Vec<(String, Data)>, Failure> {
+    let (source, func) = super::load(&args.model, &args.import.options(), quiet)?;
+    let inputs = inputs(args, &values::inputs_of_model(&source, &func))?;
+    let Some(generator) = args.backend.unwrap_or(Backend::Llvm).generator() else {
+        let outputs = Reference.run(&func, &inputs)?;
+        return Ok(func.result_names.into_iter().zip(outputs).collect());
     };
-    let n = numrsc_ir::tensor::count(&shape).ok_or_else(|| format!("input `{name}` is too large"))?;
-    let bits = (0..n as u64).map(|i| splitmix64(seed.wrapping_mul(0x1000_0000_01b3).wrapping_add(i)));
-    let elems = match t.dtype {
-        DType::Str => Elems::Str(vec![String::new(); n]),
-        DType::Bool => Elems::Int(bits.map(|b| i128::from(b >> 63)).collect()),
-        d if d.is_float() => Elems::Float(bits.map(|b| (b >> 11) as f64 / (1u64 << 53) as f64).collect()),
-        d => Elems::Int(bits.map(|b| i128::from(b % 8).min(d.int_range().1)).collect()),
-    };
-    Ok(Data::Tensor(Tensor::from_elems(t.dtype, shape, &elems)))
+    let artifact = compile::build(&func, &args.model, &args.build.options(generator, None, quiet), quiet)?;
+    let file = tempfile::NamedTempFile::new().map_err(|e| format!("temporary files: {e}"))?;
+    artifact.write(file.path())?;
+    drop((artifact, func, source));
+    let model = load_artifact(file.path())?;
+    run_loaded(args, &model, &inputs)
 }
 
-fn splitmix64(x: u64) -> u64 {
-    let z = x.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+fn run_loaded(args: &Args, model: &Model, inputs: &[Data]) -> Result<Vec<(String, Data)>, Failure> {
+    let outputs = native::run(model, inputs, thread_count(args.threads))?;
+    Ok(model.manifest().outputs().map(|port| port.name.to_owned()).zip(outputs).collect())
+}
+
+/// Load what is known to begin like an artifact.
+pub(crate) fn load_artifact(path: &Path) -> Result<Model, Failure> {
+    Model::load(path).map_err(|e| Failure::Other(format!("{}: {e}", path.display())))
+}
+
+fn inputs(args: &Args, ports: &[Port]) -> Result<Vec<Data>, Failure> {
+    let size = |name: &str| args.import.dims.iter().find(|(dim, _)| dim == name).map(|(_, size)| *size);
+    let fill = args.random.map(|seed| Fill { seed, size: &size });
+    values::gather(ports, &args.inputs, fill, "give --input NAME=FILE or --random SEED")
 }
 
 fn summary(name: &str, data: &Data) -> Vec<Vec<String>> {

@@ -1,8 +1,13 @@
 //! `numrsc test`: run standard ONNX test folders.
 use super::{Backend, Failure, Outcome};
-use numrsc::conformance;
+use numrsc::{
+    compile,
+    conformance::{self, Executor, Reference},
+    native::Native,
+};
 use std::{
     collections::BTreeMap,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
 };
 
@@ -14,6 +19,12 @@ pub(crate) struct Args {
     dirs: Vec<PathBuf>,
     #[arg(long, value_enum, default_value_t)]
     backend: Backend,
+    /// Threads that run each compiled model
+    #[arg(long, value_name = "N", default_value = "1")]
+    threads: NonZeroUsize,
+    /// Check every access of memory of compiled models
+    #[arg(long)]
+    sanitize: bool,
     /// Forget the declared shapes of graph outputs before compiling
     #[arg(long)]
     ignore_declared_shapes: bool,
@@ -26,6 +37,15 @@ pub(crate) struct Args {
     /// Tests to run at a time [default: all cores]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+}
+
+impl Args {
+    fn executor(&self) -> Box<dyn Executor + Sync> {
+        let Some(generator) = self.backend.generator() else { return Box::new(Reference) };
+        // Tests run side by side already.
+        let options = compile::Options { generator, sanitize: self.sanitize, jobs: 1, ..Default::default() };
+        Box::new(Native { options, threads: self.threads.get() })
+    }
 }
 
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
@@ -42,7 +62,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         Some(file) => expected_failures(file)?,
         None => BTreeMap::new(),
     };
-    let executor = args.backend.executor();
+    let executor = args.executor();
     let options = conformance::Options { ignore_declared_shapes: args.ignore_declared_shapes };
     let results = conformance::run_all(&folders, args.jobs, |dir| conformance::run_folder(dir, &*executor, options));
     let score = conformance::score(&folders, results, &expected);

@@ -60,7 +60,7 @@ pub(super) fn message<M: Message + Default>(file: &Path, bytes: Bytes) -> Result
 }
 
 /// The content of a file without reading it; pipes and the like are read.
-pub(super) fn map(path: &Path) -> io::Result<Bytes> {
+pub(crate) fn map(path: &Path) -> io::Result<Bytes> {
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {

@@ -7,9 +7,9 @@ use super::{
     pointwise::{Kernel, Pointwise, step},
     shared::Arg,
 };
-use crate::{Result, scalar};
+use crate::{Result, scalar, weights::widened_weight};
 use numrsc_ir::{
-    Data, Dim, Env, Op, Tensor, Value, eval_op,
+    DType, Data, Dim, Env, Op, Scalar, Tensor, Value, eval_op,
     kernel::{Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
@@ -56,7 +56,9 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, v: Value) -> Result
     let output = entry.allocate_for(frame, v)?;
 
     // Columns have to be consecutive in memory: a constant is packed now, another operand when it runs.
-    let packed = match &frame.scope.func.node(right.0).op {
+    let widened = widened_weight(frame.scope.func, right.0);
+    let stored = widened.map_or(right.0, |(constant, _)| constant);
+    let packed = match &frame.scope.func.node(stored).op {
         Op::Const { value } => {
             let order: Vec<i64> =
                 [&right.1.batch[..], &right.1.sum, &right.1.free].concat().iter().map(|&a| a as i64).collect();
@@ -90,7 +92,8 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, v: Value) -> Result
         Some(Packed::Constant(p) | Packed::Memory(p, _)) => Some(*p),
         None => None,
     };
-    let kernel = kernel(entry, frame, v, &left, &right, pointer, swap);
+    let widen = widened.map(|(constant, f)| (frame.scope.dtype(constant), f.clone()));
+    let kernel = kernel(entry, frame, v, &left, &right, (pointer, widen), swap);
     entry.launch(frame, kernel, output, None)?;
     if let Some(Packed::Memory(pointer, memory)) = packed {
         entry.give_back(pointer, memory);
@@ -125,7 +128,7 @@ fn kernel(
     v: Value,
     (left, left_axes): &(Value, Axes),
     (right, right_axes): &(Value, Axes),
-    packed: Option<V>,
+    (packed, widen): (Option<V>, Option<(DType, Scalar)>),
     swap: bool,
 ) -> Kernel {
     let mut builder = Builder::new(Kind::Kernel, &[]);
@@ -201,8 +204,11 @@ fn kernel(
     };
     let lanes = cx.shared.machine.lanes(scalar::number(dtype).size().max(scalar::memory(dtype).size()) as u32);
     let gemm = Gemm {
-        a: Place { pointer: a_pointer, dtype, position: a_position, length: a_length, changes: false, padded: false },
-        b: Place { pointer: b_pointer, dtype, position: b_position, length: b_length, changes: false, padded: false },
+        a: Place::fixed(a_pointer, dtype, a_position, a_length),
+        b: Place {
+            widen: widen.as_ref().map(|(_, f)| f.clone()),
+            ..Place::fixed(b_pointer, widen.map_or(dtype, |(d, _)| d), b_position, b_length)
+        },
         out: Place {
             pointer: output,
             dtype,
@@ -210,6 +216,7 @@ fn kernel(
             length: Dim::product(&out_shape),
             changes: true,
             padded: false,
+            widen: None,
         },
         row,
         rows: row_count,

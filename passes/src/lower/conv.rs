@@ -8,7 +8,7 @@ use super::{
     pointwise::Kernel,
     shared::{Arg, Shared},
 };
-use crate::{Result, scalar};
+use crate::{Result, scalar, weights::widened_weight};
 use numrsc_ir::{
     DType, Dim, Op, Value,
     dim::Sym,
@@ -147,15 +147,11 @@ impl Conv {
     /// A view of a buffer at a position in it.
     fn place(&self, cx: &mut Cx<'_>, v: Value, position: Dim) -> Place {
         // Views of weights and images were given a buffer: their elements are in order.
-        let buffer = cx.buffer_of(v);
-        Place {
-            pointer: cx.pointer(buffer),
-            dtype: self.dtype,
-            position,
-            length: cx.length(buffer),
-            changes: false,
-            padded: false,
-        }
+        let widened = widened_weight(cx.scope.func, v);
+        let buffer = cx.buffer_of(widened.map_or(v, |(constant, _)| constant));
+        let widen = widened.map(|(_, f)| f.clone());
+        let (pointer, length, dtype) = (cx.pointer(buffer), cx.length(buffer), cx.dtype(buffer));
+        Place { widen, ..Place::fixed(pointer, dtype, position, length) }
     }
 
     fn weights(&self, cx: &mut Cx<'_>, group: &Sym, row: &Sym, depth: &Sym) -> Place {
@@ -183,6 +179,7 @@ impl Conv {
             length,
             changes: true,
             padded: false,
+            widen: None,
         }
     }
 
@@ -238,6 +235,7 @@ impl Conv {
                     length: &self.depth() * &Dim::Const(block),
                     changes: true,
                     padded: true,
+                    widen: None,
                 },
                 out: self.result(cx, v, output, (&image, &group), &row, &(&sym(&first) + &sym(&column))),
                 row,

@@ -255,7 +255,8 @@ impl<'c> Cx<'c> {
             }
             Op::Reduce { f, axes } => self.reduced(args[0], *f, axes, index),
             Op::Arg { f, axis, last } => self.chosen(args[0], *f, *axis as usize, *last, index),
-            Op::Window { .. } => self.windowed(v, index),
+            // A window over no axes is one element.
+            Op::Window { .. } => self.value(args[0], index),
             op => match self.view(op, args, index) {
                 Some((x, View::Index(index))) => self.value(x, &index),
                 Some((x, View::Position(p))) => self.load(x, &p),

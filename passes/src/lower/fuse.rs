@@ -7,6 +7,7 @@ use super::{
     shared::Shared,
     work_of,
 };
+use crate::weights::widened_weight;
 use numrsc_ir::{
     DType, Dim, Func, Op, Type, Value,
     dim::{Atom, Sym},
@@ -266,8 +267,12 @@ impl<'f> Fuser<'f> {
                 return super::scalar_literal(value).is_none() || is_result || self.needs[at] != Need::Elements;
             }
             _ if !matches!(node.ty, Type::Tensor(_)) => return true,
-            Op::Bind { .. } => return is_result || self.needs[at] == Need::Buffer,
+            Op::Bind { .. } => return is_result || self.needs[at] != Need::Elements,
             _ => {}
+        }
+        // Products widen narrow constants as they load them.
+        if widened_weight(self.func, v).is_some() {
+            return false;
         }
         if is_result || self.needs[at] == Need::Buffer {
             return true;
@@ -339,7 +344,7 @@ impl<'f> Fuser<'f> {
             index.iter().for_each(|d| {
                 d.for_each_sym(&mut |s| {
                     vars.insert(s.clone());
-                })
+                });
             });
             vars.len()
         };

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::scalar;
 use numrsc_ir::{
-    DType, Dim,
+    DType, Dim, Scalar,
     dim::Sym,
     kernel::{Compare, Elem, Ty, V},
 };
@@ -24,6 +24,24 @@ pub(crate) struct Place {
     pub changes: bool,
     /// May more columns be read than there are?
     pub padded: bool,
+    /// What the elements in memory become when they are loaded.
+    pub widen: Option<Scalar>,
+}
+
+impl Place {
+    /// Elements that stay as they are while the kernel runs.
+    pub(crate) fn fixed(pointer: V, dtype: DType, position: Dim, length: Dim) -> Place {
+        Place { pointer, dtype, position, length, changes: false, padded: false, widen: None }
+    }
+
+    /// An element as it enters products.
+    fn decode(&self, cx: &mut Cx<'_>, raw: V) -> V {
+        let x = scalar::decode(cx.b, self.dtype, raw);
+        match &self.widen {
+            None => x,
+            Some(f) => scalar::expression(cx.b, f, &[self.dtype], &[x]),
+        }
+    }
 }
 
 /// `out[row, column] = Σ a[row, depth] * b[depth, column]` for every round of the outer loops. Positions in `b` and `out` are consecutive in `column`.
@@ -184,7 +202,7 @@ fn load_scalar(cx: &mut Cx<'_>, place: &Place, position: &Dim) -> V {
     let ty = Ty::scalar(scalar::memory(place.dtype));
     let raw =
         if place.changes { cx.b.load(ty, place.pointer, index) } else { cx.b.load_fixed(ty, place.pointer, index) };
-    scalar::decode(cx.b, place.dtype, raw)
+    place.decode(cx, raw)
 }
 
 fn load_vector(
@@ -214,7 +232,7 @@ fn load_vector(
         }
         Index::Steps(..) | Index::Lanes(_) => unreachable!("positions are consecutive"),
     };
-    scalar::decode(cx.b, place.dtype, raw)
+    place.decode(cx, raw)
 }
 
 /// Rows and vectors of columns of a tile that fits the registers.

@@ -14,10 +14,12 @@ mod scatter;
 mod shared;
 mod sort;
 mod weights;
+mod window;
 
 use crate::{Machine, Result};
 use numrsc_ir::{DType, Func, Lit, Scalar, ScalarFn, Tensor, kernel::Module, scalar::Step};
 
+pub(crate) use contract::packs;
 pub use entry::{MemoryPlan, THREADS};
 pub use weights::Weights;
 

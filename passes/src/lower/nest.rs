@@ -119,7 +119,8 @@ impl Cx<'_> {
                 let positions = out.positions[before..].to_vec();
                 out.reductions.push((index.to_vec(), variables.last().cloned(), positions));
             }
-            Op::Arg { .. } | Op::Window { .. } => {
+            Op::Window { .. } => self.reads(args[0], index, out),
+            Op::Arg { .. } => {
                 out.positions.extend(index.iter().cloned());
                 out.scalars_only = true;
                 out.work += 32;

@@ -85,6 +85,8 @@ impl Pointwise<'_> {
                 let outer = axes_before(cut);
                 nest.loops.iter().take_while(|(s, _)| outer.iter().any(|d| mentions(d, s))).count()
             }
+            // Whole reductions are work enough for a unit.
+            None if lanes == 1 && !reads.reductions.is_empty() => nest.loops.len(),
             None => nest.loops.len().saturating_sub(1),
         };
         let (outer, inner) = nest.loops.split_at(shared_loops);

@@ -4,7 +4,7 @@ use super::index::mentions;
 use super::nest::Reads;
 use crate::scalar;
 use numrsc_ir::{
-    DType, Dim, Op, ReduceFn, Value,
+    DType, Dim, ReduceFn, Value,
     dtype::Class,
     kernel::{Binary, Compare, Convert, Elem, Ty, Unary, V},
 };
@@ -112,33 +112,6 @@ impl Cx<'_> {
             vec![cx.b.select(better, item, inside[0]), cx.b.select(better, place, inside[1])]
         });
         found[1]
-    }
-
-    /// The elements in a window, combined; what lies outside of the operand is left out.
-    pub(crate) fn windowed(&mut self, v: Value, index: &[Dim]) -> V {
-        let node = self.scope.func.node(v);
-        let Op::Window { f, size, strides, dilations, low, .. } = &node.op else { unreachable!("a window") };
-        let x = node.args[0];
-        let shape = self.shape(x);
-        let sum = Sum { f: *f, dtype: self.dtype(x) };
-        let lead = shape.len() - size.len();
-        let mut at = index.to_vec();
-        let mut taps = Vec::new();
-        for d in 0..size.len() {
-            let low = self.shared.attribute(&low[d]);
-            let start = &(&index[lead + d] * &Dim::Const(strides[d])) - &low;
-            let (begin, end) = self.taps(&start, &shape[lead + d], size[d], dilations[d]);
-            let var = self.fresh(false);
-            at[lead + d] = &start + &(&Dim::sym(var.clone()) * &Dim::Const(dilations[d]));
-            taps.push((var, begin, end));
-        }
-        let start = sum.neutral(self, 1);
-        let result = self.tap_loops(&taps, &[start], &mut |cx, inside| {
-            let item = cx.value(x, &at);
-            let item = sum.widen(cx, item);
-            vec![sum.combine(cx, inside[0], item)]
-        })[0];
-        sum.narrow(self, result)
     }
 
     /// The taps `t` of a window for which `0 <= start + t * dilation < size`.

@@ -2,8 +2,11 @@
 use super::{Entry, Frame, memory::Memory};
 use crate::{
     Result,
-    lower::{contract, conv, fuse::Buffer, index::linear, pointwise::Pointwise, scan, scatter, shared::Arg, sort},
+    lower::{
+        contract, conv, fuse::Buffer, index::linear, pointwise::Pointwise, scan, scatter, shared::Arg, sort, window,
+    },
     scalar,
+    weights::widened_weight,
 };
 use numrsc_ir::{
     DType, Dim, Op, Tensor, Type, Value,
@@ -45,12 +48,14 @@ impl Entry {
             Op::Compress { count } => self.compress(frame, v, count),
             Op::Scatter { .. } => self.scatter(frame, v),
             Op::Contract { .. } => contract::emit(self, frame, v),
+            Op::Window { size, .. } if !size.is_empty() => self.windows(frame, v),
+            Op::Conv { .. } if window::suits(&frame.scope, v) => self.windows(frame, v),
             Op::Conv { .. } => conv::emit(self, frame, v),
             Op::If { .. } | Op::Loop { .. } => {
                 if matches!(node.op, Op::If { .. }) {
-                    self.branch(frame, v)?
+                    self.branch(frame, v)?;
                 } else {
-                    self.repeat(frame, v)?
+                    self.repeat(frame, v)?;
                 }
                 self.drop_unused_results(frame, v);
                 Ok(())
@@ -77,6 +82,12 @@ impl Entry {
     pub(in crate::lower) fn allocate_for(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<V> {
         let elements = Dim::product(&self.shape_of(frame, v));
         self.allocate(frame, v, &elements)
+    }
+
+    fn windows(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
+        let kernel = window::kernel(&mut self.shared, &frame.scope, v);
+        let output = self.allocate_for(frame, v)?;
+        self.launch(frame, kernel, output, None)
     }
 
     fn pointwise(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
@@ -116,8 +127,11 @@ impl Entry {
     /// Do all users of a constant keep it in their own order?
     fn is_packed_only(&self, frame: &Frame<'_>, v: Value) -> bool {
         let func = frame.scope.func;
-        let mut users = func.nodes().iter().filter(|n| n.args.contains(&v)).peekable();
-        users.peek().is_some() && !func.results().contains(&v) && users.all(|n| contract::packs(func, n, v))
+        let users = |v: Value| func.values().filter(move |(_, n)| n.args.contains(&v));
+        let packed = |v: Value| users(v).next().is_some() && users(v).all(|(_, n)| contract::packs(func, n, v));
+        let packed_after = |(w, _): (Value, _)| widened_weight(func, w).is_some() && packed(w);
+        let all_widened = users(v).next().is_some() && users(v).all(packed_after);
+        !func.results().contains(&v) && (packed(v) || all_widened)
     }
 
     pub(super) fn store_scalar(&mut self, frame: &mut Frame<'_>, v: Value, x: V) -> Result<()> {

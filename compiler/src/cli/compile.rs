@@ -1,0 +1,232 @@
+//! `numrsc compile`: from a model to a file that can be run, linked or read.
+use super::{BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, report};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use numrsc::{
+    compile::{self, Artifact, Codegen, Options, Phases},
+    emit,
+    onnx::{Model, import},
+};
+use numrsc_ir::Func;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+/// Compile a model
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// An ONNX or NumRs file
+    pub(crate) model: PathBuf,
+    /// Where to write [default: the model's name with a suffix for its kind, in the current folder]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// What to write
+    #[arg(long, value_enum, default_value_t)]
+    emit: Emit,
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) backend: CodeBackend,
+    /// The machine to compile for, for example aarch64-unknown-linux-gnu [default: this one]
+    #[arg(long, value_name = "TRIPLE")]
+    target: Option<String>,
+    #[command(flatten)]
+    pub(crate) import: ImportArgs,
+    #[command(flatten)]
+    build: BuildArgs,
+    /// Write all there is to know about the result as JSON
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Emit {
+    /// An artifact: what `numrsc run` and the runtime load
+    #[default]
+    Nrsc,
+    /// A shared object, with a C header
+    So,
+    /// An ELF object, with a C header
+    Obj,
+    /// A static library with that object, and a C header
+    Staticlib,
+    /// LLVM's IR as text
+    LlvmIr,
+    /// Assembly
+    Asm,
+    /// The kernel IR as text
+    Nir,
+}
+
+impl Emit {
+    fn suffix(self) -> &'static str {
+        match self {
+            Emit::Nrsc => "nrsc",
+            Emit::So => "so",
+            Emit::Obj => "o",
+            Emit::Staticlib => "a",
+            Emit::LlvmIr => "ll",
+            Emit::Asm => "s",
+            Emit::Nir => "nir",
+        }
+    }
+}
+
+/// What came of compiling, as far as it went.
+pub(crate) struct Written<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) options: &'a Options,
+    pub(crate) codegen: &'a Codegen,
+    pub(crate) func: &'a Func,
+    pub(crate) emit: &'static str,
+    pub(crate) output: &'a Path,
+    pub(crate) header: Option<&'a Path>,
+    pub(crate) result: Compiled<'a>,
+    pub(crate) phases: &'a Phases,
+}
+
+/// Text needs no code.
+pub(crate) enum Compiled<'a> {
+    Code(&'a Artifact),
+    Text(&'a numrsc_passes::lower::Lowered),
+}
+
+pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
+    let options = args.build.options(args.backend.generator(), args.target.as_deref(), quiet);
+    if args.backend == CodeBackend::Cranelift && matches!(args.emit, Emit::LlvmIr | Emit::Asm) {
+        return Err(Failure::Usage("only --backend llvm has LLVM's IR and assembly".into()));
+    }
+    let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let (_, func, mut phases) = load(&args.model, &args.import.options(), quiet)?;
+    let name = model_name(&args.model);
+    let output = match &args.output {
+        Some(path) => path.clone(),
+        None => PathBuf::from(format!("{name}.{}", args.emit.suffix())),
+    };
+    let lowered = compile::lower(&func, &codegen, &options, &mut phases)?;
+    let kind = args.emit.suffix();
+    let common = |header, result, phases| Written {
+        args,
+        options: &options,
+        codegen: &codegen,
+        func: &func,
+        emit: kind,
+        output: &output,
+        header,
+        result,
+        phases,
+    };
+
+    if let Emit::Nir | Emit::LlvmIr | Emit::Asm = args.emit {
+        let start = Instant::now();
+        let text = text(args.emit, &codegen, &lowered.module)?;
+        phases.push(("generate", start.elapsed()));
+        let start = Instant::now();
+        emit::write_file(&output, |to| to.write_all(text.as_bytes()))?;
+        phases.push(("write", start.elapsed()));
+        return finish(&common(None, Compiled::Text(&lowered), &phases), quiet);
+    }
+
+    let progress = Progress::new(quiet);
+    let artifact =
+        compile::generate(&func, &name, &codegen, lowered, &options, Some(&|done, all| progress.at(done, all)), phases);
+    progress.end();
+    let artifact = artifact?;
+    let start = Instant::now();
+    let symbol = symbol(&output, args.emit);
+    match args.emit {
+        Emit::So => emit::write_shared_object(&artifact, &symbol, &output)?,
+        Emit::Obj => emit::write_object(&artifact, &symbol, &output)?,
+        Emit::Staticlib => emit::write_static_library(&artifact, &symbol, &output)?,
+        Emit::Nrsc | Emit::LlvmIr | Emit::Asm | Emit::Nir => artifact.write(&output)?,
+    }
+    let header = (args.emit != Emit::Nrsc).then(|| output.with_extension("h"));
+    if let Some(header) = &header {
+        emit::write_file(header, |to| to.write_all(emit::header(&artifact, &symbol).as_bytes()))?;
+    }
+    let mut phases = artifact.phases.clone();
+    phases.push(("write", start.elapsed()));
+    finish(&common(header.as_deref(), Compiled::Code(&artifact), &phases), quiet)
+}
+
+/// Load and import, with the time of each.
+pub(crate) fn load(path: &Path, import: &import::Options, quiet: bool) -> Result<(Model, Func, Phases), Failure> {
+    if compile::read_artifact(path)?.is_some() {
+        return Err(Failure::Usage(format!("{} is an artifact: it is compiled already", path.display())));
+    }
+    let mut phases = Phases::new();
+    let start = Instant::now();
+    let model = super::load_model(path, quiet)?;
+    phases.push(("load", start.elapsed()));
+    let start = Instant::now();
+    let func = import::import(&model, import)?;
+    phases.push(("import", start.elapsed()));
+    Ok((model, func, phases))
+}
+
+/// Compile a function to run it here, showing progress.
+pub(crate) fn build(func: &Func, path: &Path, options: &Options, quiet: bool) -> Result<Artifact, Failure> {
+    let progress = Progress::new(quiet);
+    let at = |done, all| progress.at(done, all);
+    let artifact = compile::compile(func, &model_name(path), options, Some(&at));
+    progress.end();
+    Ok(artifact?)
+}
+
+/// The file's name without what says that it is a model.
+pub(crate) fn model_name(path: &Path) -> String {
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = [".onnx.json", ".onnx", ".json"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
+    if stem.is_empty() { "model".to_owned() } else { stem.to_owned() }
+}
+
+/// What the names in an object start with: the output's name, which the user may choose.
+fn symbol(output: &Path, emit: Emit) -> String {
+    let stem = output.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let library = matches!(emit, Emit::So | Emit::Staticlib);
+    let stem = stem.strip_prefix("lib").filter(|rest| library && !rest.is_empty()).unwrap_or(&stem);
+    emit::symbol_name(stem)
+}
+
+fn text(emit: Emit, codegen: &Codegen, module: &numrsc_ir::kernel::Module) -> Result<String, Failure> {
+    let failed = |e: numrsc_codegen::Error| Failure::Model(numrsc::Error::Codegen(e.to_string()));
+    match (emit, &codegen.llvm) {
+        (Emit::LlvmIr, Some(llvm)) => llvm.llvm_ir(module).map_err(failed),
+        (Emit::Asm, Some(llvm)) => llvm.assembly(module).map_err(failed),
+        _ => Ok(module.to_string()),
+    }
+}
+
+fn finish(written: &Written<'_>, quiet: bool) -> Result<Outcome, Failure> {
+    if let Some(file) = &written.args.report {
+        let report = format!("{:#}\n", report::json(written));
+        emit::write_file(file, |to| to.write_all(report.as_bytes()))?;
+    }
+    if !quiet {
+        report::people(written);
+    }
+    Ok(Outcome::Success)
+}
+
+/// A bar on a terminal, nothing elsewhere.
+struct Progress(ProgressBar);
+
+impl Progress {
+    fn new(quiet: bool) -> Progress {
+        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        if let Ok(style) = ProgressStyle::with_template("compiling [{bar:30}] {pos} of {len} kernels, {elapsed}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        Progress(bar)
+    }
+
+    fn at(&self, done: usize, all: usize) {
+        self.0.set_length(all as u64);
+        // Threads report in any order.
+        self.0.set_position(self.0.position().max(done as u64));
+    }
+
+    fn end(&self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -1,0 +1,198 @@
+//! What `numrsc compile` says of its result: a summary for people, everything for programs.
+use super::{
+    bytes,
+    compile::{Compiled, Written},
+    seconds, table, thread_count,
+};
+use numrsc_ir::{
+    dim::Sym,
+    kernel::{Block, Kind, Module, Stmt},
+};
+use numrsc_passes::lower::{Lowered, MemoryPlan, THREADS};
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+pub(crate) fn people(w: &Written<'_>) {
+    let target = w.codegen.backend.target();
+    let size = |path: &Path| bytes(file_bytes(path) as usize);
+    let cpu = if target.cpu.is_empty() { "any CPU" } else { &target.cpu };
+    println!("{}: {} for {} ({cpu})", w.output.display(), size(w.output), target.triple);
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut row = |name: &str, text: String| rows.push(vec![name.into(), text]);
+    if let Some(header) = w.header {
+        row("header", header.display().to_string());
+    }
+    let lowered = lowered(w);
+    let kernels = Kernels::of(w);
+    row("kernels", format!("{} distinct, {} launches", kernels.distinct, kernels.launches));
+    if let Compiled::Code(artifact) = &w.result {
+        row("code", bytes(artifact.compiled.image.bytes.len()));
+        let cached = artifact.compiled.stats.iter().filter(|f| f.cached && f.same_as.is_none()).count();
+        if cached > 0 {
+            row("cached", format!("{cached} functions were compiled before"));
+        }
+    }
+    row("weights", bytes(lowered.weights.size() as usize));
+    let memory = Memory::of(w);
+    row("memory", memory.people());
+    if lowered.memory.heap {
+        row("", "and more, as the data asks for".into());
+    }
+    let phases: Vec<String> = w.phases.iter().map(|(name, t)| format!("{name} {}", seconds(*t))).collect();
+    row("time", phases.join(", "));
+    table::print(&rows, "  ");
+}
+
+pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
+    let target = w.codegen.backend.target();
+    let lowered = lowered(w);
+    let memory = Memory::of(w);
+    let kernels = Kernels::of(w);
+    let import = w.args.import.options();
+    let ports = |names: &[String], values: &[numrsc_ir::Value]| -> Vec<serde_json::Value> {
+        let port = |(name, v): (&String, &numrsc_ir::Value)| serde_json::json!({ "name": name, "type": w.func.ty(*v).to_string() });
+        names.iter().zip(values).map(port).collect()
+    };
+    let (code, functions) = match &w.result {
+        Compiled::Code(artifact) => {
+            let name = |id: numrsc_ir::kernel::FuncId| artifact.compiled.stats[id.0 as usize].name.clone();
+            let row = |f: &numrsc_codegen::FunctionStats| {
+                serde_json::json!({
+                    "name": f.name, "bytes": f.bytes, "seconds": f.time.as_secs_f64(), "cached": f.cached,
+                    "same_as": f.same_as.map(name),
+                })
+            };
+            (Some(artifact.compiled.image.bytes.len()), artifact.compiled.stats.iter().map(row).collect())
+        }
+        Compiled::Text(_) => {
+            (None, lowered.module.functions.iter().map(|f| serde_json::json!({ "name": f.name })).collect::<Vec<_>>())
+        }
+    };
+    let phase =
+        |(name, time): &(&str, std::time::Duration)| serde_json::json!({ "name": name, "seconds": time.as_secs_f64() });
+    serde_json::json!({
+        "model": w.args.model.display().to_string(),
+        "output": w.output.display().to_string(),
+        "output_bytes": file_bytes(w.output),
+        "header": w.header.map(|h| h.display().to_string()),
+        "options": {
+            "emit": w.emit,
+            "backend": w.codegen.backend.name(),
+            "target": target.triple,
+            "cpu": target.cpu,
+            "cpu_features": w.codegen.features,
+            "dims": import.dims,
+            "distinct_dims": import.distinct_dims,
+            "sanitize": w.options.sanitize,
+            "jobs": w.options.jobs,
+            "cache": w.options.cache.as_ref().map(|c| c.display().to_string()),
+        },
+        "inputs": ports(&w.func.param_names, &w.func.params()),
+        "outputs": ports(&w.func.result_names, w.func.results()),
+        "kernels": functions,
+        "distinct_kernels": kernels.distinct,
+        "launches": kernels.launches,
+        "code_bytes": code,
+        "weight_bytes": lowered.weights.size(),
+        "memory": {
+            "arena_bytes": lowered.memory.fixed,
+            "depends_on": memory.depends_on,
+            "example": memory.example,
+            "example_arena_bytes": memory.arena,
+            "example_lower_bound_bytes": memory.lower_bound,
+            "heap": lowered.memory.heap,
+        },
+        "phases": w.phases.iter().map(phase).collect::<Vec<_>>(),
+    })
+}
+
+fn lowered<'a>(w: &'a Written<'_>) -> &'a Lowered {
+    match &w.result {
+        Compiled::Code(artifact) => &artifact.lowered,
+        Compiled::Text(lowered) => lowered,
+    }
+}
+
+fn file_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |m| m.len())
+}
+
+struct Kernels {
+    distinct: usize,
+    /// Places in the entry; one in a loop counts once.
+    launches: usize,
+}
+
+impl Kernels {
+    fn of(w: &Written<'_>) -> Kernels {
+        let module: &Module = &lowered(w).module;
+        let own = |i: usize| match &w.result {
+            Compiled::Code(artifact) => artifact.compiled.stats[i].same_as.is_none(),
+            Compiled::Text(_) => true,
+        };
+        let kernels = module.functions.iter().enumerate().filter(|(i, f)| f.kind == Kind::Kernel && own(*i));
+        Kernels { distinct: kernels.count(), launches: module.functions.iter().map(|f| launches(&f.body)).sum() }
+    }
+}
+
+fn launches(block: &Block) -> usize {
+    let of = |stmt: &Stmt| match stmt {
+        Stmt::Launch { .. } => 1,
+        Stmt::For { body, .. } => launches(body),
+        Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => launches(a) + launches(b),
+        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Fail { .. } | Stmt::Barrier => 0,
+    };
+    block.stmts.iter().map(of).sum()
+}
+
+/// The arena for sizes that stand for those nobody gave.
+struct Memory {
+    /// What its size depends on; sizes that only a run can tell are `data`.
+    depends_on: BTreeSet<String>,
+    example: BTreeMap<String, i64>,
+    arena: Option<u64>,
+    lower_bound: Option<u64>,
+}
+
+impl Memory {
+    fn of(w: &Written<'_>) -> Memory {
+        let plan: &MemoryPlan = &lowered(w).memory;
+        let params = w.func.params();
+        let sizes = super::example_sizes(params.iter().map(|p| w.func.ty(*p)));
+        let known = |s: &Sym| match &**s {
+            THREADS => Some(thread_count(None) as i64),
+            name => sizes.get(name).copied(),
+        };
+        // Whatever it asks for, it depends on.
+        let asked: RefCell<BTreeSet<Sym>> = RefCell::default();
+        plan.arena_bytes(&|s| {
+            asked.borrow_mut().insert(s.clone());
+            Some(known(s).unwrap_or(1))
+        });
+        let asked = asked.into_inner();
+        let name = |s: &Sym| if known(s).is_some() { s.to_string() } else { "data".to_owned() };
+        Memory {
+            depends_on: asked.iter().map(name).collect(),
+            example: asked.iter().filter_map(|s| Some((s.to_string(), known(s)?))).collect(),
+            arena: plan.arena_bytes(&known),
+            lower_bound: plan.lower_bound(&known),
+        }
+    }
+
+    fn people(&self) -> String {
+        let (Some(arena), Some(bound)) = (self.arena, self.lower_bound) else {
+            let names: Vec<&str> = self.depends_on.iter().map(String::as_str).collect();
+            return format!("depends on {}", names.join(", "));
+        };
+        let sizes = format!("{} (at least {} are in use at once)", bytes(arena as usize), bytes(bound as usize));
+        if self.example.is_empty() {
+            return sizes;
+        }
+        let names: Vec<&str> = self.depends_on.iter().map(String::as_str).collect();
+        let example: Vec<String> = self.example.iter().map(|(name, size)| format!("{name}={size}")).collect();
+        format!("depends on {}; for {}: {sizes}", names.join(", "), example.join(", "))
+    }
+}

@@ -1,0 +1,149 @@
+//! Inputs of models and artifacts: what is expected, read from files or made from a seed.
+use super::Failure;
+use numrsc::{
+    conformance, npy,
+    onnx::{
+        Model,
+        proto::{ElementType, TypeProto, TypeValue},
+    },
+};
+use numrsc_ir::{DType, Data, Dim, Elem, Elems, Func, Tensor, Type};
+use numrsc_runtime::{
+    Manifest,
+    artifact::{self, PortKind},
+};
+use std::path::{Path, PathBuf};
+
+/// An input or output.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) name: String,
+    pub(crate) ty: Type,
+    /// How its files are encoded.
+    proto: TypeProto,
+}
+
+/// A file for an input, as the command line gives it.
+pub(crate) fn parse_input(text: &str) -> Result<(String, PathBuf), String> {
+    // Names may hold `=`, paths rarely do.
+    let (name, file) = text.rsplit_once('=').ok_or("expected NAME=FILE")?;
+    Ok((name.into(), file.into()))
+}
+
+pub(crate) fn inputs_of_model(model: &Model, func: &Func) -> Vec<Port> {
+    let declared = |name: &str| model.graph().input.iter().find(|i| i.name == name).and_then(|i| i.r#type.clone());
+    let port = |(name, param): (&String, _)| Port {
+        name: name.clone(),
+        ty: func.ty(param).clone(),
+        proto: declared(name).unwrap_or_default(),
+    };
+    func.param_names.iter().zip(func.params()).map(port).collect()
+}
+
+pub(crate) fn inputs_of_artifact(manifest: &Manifest<'_>) -> Result<Vec<Port>, Failure> {
+    let port = |port: artifact::Port<'_>| {
+        let ty = port_type(&port).ok_or_else(|| format!("input `{}`: unknown type {}", port.name, port.type_text))?;
+        // Optionals are sequences in an artifact, and their files are read as such.
+        let proto = match port.kind {
+            PortKind::Tensor => TypeProto::default(),
+            PortKind::Sequence { .. } => TypeProto { value: Some(TypeValue::Sequence(ElementType::default())) },
+        };
+        Ok(Port { name: port.name.to_owned(), ty, proto })
+    };
+    manifest.inputs().map(port).collect()
+}
+
+fn port_type(port: &artifact::Port<'_>) -> Option<Type> {
+    let dtype = DType::from_onnx(port.dtype.onnx())?;
+    let dim = |d: artifact::Dim<'_>| match d {
+        artifact::Dim::Fixed(n) => i64::try_from(n).ok().map(Dim::from),
+        artifact::Dim::Formula(text) => numrsc_ir::parse::parse_dim(text).ok(),
+        artifact::Dim::Any => None,
+    };
+    match port.kind {
+        PortKind::Tensor => Some(Type::tensor(dtype, port.dims?.map(dim).collect::<Option<Vec<Dim>>>()?)),
+        PortKind::Sequence { depth } => {
+            let mut elem = Elem::Tensor { dtype, shape: port.dims.map(|dims| dims.map(dim).collect()) };
+            for _ in 1..depth {
+                elem = Elem::Seq(Box::new(elem));
+            }
+            Some(Type::Seq(Box::new(elem)))
+        }
+    }
+}
+
+/// How to make the inputs that are not given.
+#[derive(Clone, Copy)]
+pub(crate) struct Fill<'a> {
+    pub(crate) seed: u64,
+    /// The size of a named dimension.
+    pub(crate) size: &'a dyn Fn(&str) -> Option<i64>,
+}
+
+/// One value for each input. `hint` says how to give those that are missing.
+pub(crate) fn gather(
+    ports: &[Port],
+    given: &[(String, PathBuf)],
+    fill: Option<Fill<'_>>,
+    hint: &str,
+) -> Result<Vec<Data>, Failure> {
+    if let Some((name, _)) = given.iter().find(|(name, _)| !ports.iter().any(|p| p.name == *name)) {
+        let known: Vec<&str> = ports.iter().map(|p| &p.name[..]).collect();
+        let known = known.join("`, `");
+        return Err(Failure::Other(format!("the model has no input `{name}`; its inputs are `{known}`")));
+    }
+    if let Some((name, _)) = given.iter().enumerate().find(|(i, g)| given[..*i].iter().any(|o| o.0 == g.0)).map(|d| d.1)
+    {
+        return Err(Failure::Usage(format!("input `{name}` is given twice")));
+    }
+    let mut missing = Vec::new();
+    let mut values = Vec::new();
+    for (i, port) in ports.iter().enumerate() {
+        match (given.iter().find(|g| g.0 == port.name), fill) {
+            (Some((_, file)), _) => values.push(load(file, port)?),
+            (None, Some(fill)) => values.push(random(port, fill.seed.wrapping_add(i as u64), fill.size)?),
+            (None, None) => missing.push(format!("{}: {}", port.name, port.ty)),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(values);
+    }
+    let list = missing.join("\n  ");
+    Err(Failure::Other(format!("inputs are missing ({hint}):\n  {list}")))
+}
+
+fn load(file: &Path, port: &Port) -> Result<Data, Failure> {
+    if file.extension().is_some_and(|e| e == "npy") {
+        let dtype = port.ty.as_tensor().map_err(|e| format!("input `{}`: {e}", port.name))?.dtype;
+        return Ok(Data::Tensor(npy::read(file, dtype)?));
+    }
+    Ok(conformance::load_data(file, &port.proto)?)
+}
+
+/// Seeded numbers for an input: floats from 0 to 1, integers 0 or 1 because they may be indices.
+fn random(port: &Port, seed: u64, size: &dyn Fn(&str) -> Option<i64>) -> Result<Data, Failure> {
+    let (name, ty) = (&port.name, &port.ty);
+    let Ok(t) = ty.as_tensor() else {
+        return Err(Failure::Other(format!("input `{name}` is {ty}: give it with --input {name}=FILE.pb")));
+    };
+    let sizes = t.shape.iter().map(|d| d.eval(&|s| size(s)).and_then(|n| usize::try_from(n).ok()));
+    let Some(shape) = sizes.collect::<Option<Vec<usize>>>() else {
+        return Err(Failure::Other(format!("input `{name}` is {ty}: fix its sizes with --dim NAME=SIZE")));
+    };
+    let too_large = || format!("input `{name}` is too large");
+    let n = numrsc_ir::tensor::count(&shape).filter(|n| *n < 1 << 40).ok_or_else(too_large)?;
+    let bits = (0..n as u64).map(|i| splitmix64(seed.wrapping_mul(0x1000_0000_01b3).wrapping_add(i)));
+    let elems = match t.dtype {
+        DType::Str => Elems::Str(vec![String::new(); n]),
+        d if d.is_float() => Elems::Float(bits.map(|b| (b >> 11) as f64 / (1u64 << 53) as f64).collect()),
+        d => Elems::Int(bits.map(|b| i128::from(b >> 63).min(d.int_range().1)).collect()),
+    };
+    Ok(Data::Tensor(Tensor::from_elems(t.dtype, shape, &elems)))
+}
+
+fn splitmix64(x: u64) -> u64 {
+    let z = x.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,414 @@
+//! A compiled model as an object, a static library or a shared object, with a header for C; and writing files at once or not at all.
+//!
+//! Objects hold the linked code, the weights and the manifest under five global names. Weights are written from where they are.
+use crate::{Error, Result, compile::Artifact};
+use numrsc_runtime::artifact::{Architecture, DATA_ALIGN, Piece};
+use object::{
+    Endianness, elf,
+    write::{
+        StreamingBuffer,
+        elf::{FileHeader, SectionHeader, SectionIndex, Sym, Writer},
+    },
+};
+use std::{
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A part of C names: other characters become `_`, and a digit does not come first.
+pub fn symbol_name(text: &str) -> String {
+    let name: String = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) { format!("model_{name}") } else { name }
+}
+
+/// Write a file that appears complete or not at all.
+pub fn write_file(
+    path: &Path,
+    content: impl FnOnce(&mut BufWriter<&mut std::fs::File>) -> io::Result<()>,
+) -> Result<()> {
+    let failed = |source| Error::Io { file: path.to_owned(), source };
+    let mut builder = tempfile::Builder::new();
+    // As for any new file: what the user's mask leaves of it.
+    #[cfg(unix)]
+    builder.permissions(<std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666));
+    let mut file = builder.prefix(".numrsc-").tempfile_in(folder_of(path)).map_err(failed)?;
+    let mut writer = BufWriter::with_capacity(1 << 20, file.as_file_mut());
+    content(&mut writer).and_then(|()| writer.flush()).map_err(failed)?;
+    drop(writer);
+    file.persist(path).map_err(|e| failed(e.error))?;
+    Ok(())
+}
+
+/// An ELF object, whose names start with `symbol`.
+pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
+    let object = Object::new(artifact, symbol)?;
+    write_file(path, |to| object.write_to(to))
+}
+
+/// An archive with that object and an index of its names.
+pub fn write_static_library(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
+    let object = Object::new(artifact, symbol)?;
+    write_file(path, |to| write_archive(&object, symbol, to))
+}
+
+/// A shared object, made by the linker of the Rust toolchain.
+pub fn write_shared_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
+    let linker = find_linker()?;
+    let failed = |source| Error::Io { file: path.to_owned(), source };
+    // In the folder of the result, so that renaming suffices.
+    let folder = tempfile::Builder::new().prefix(".numrsc-").tempdir_in(folder_of(path)).map_err(failed)?;
+    let (object, linked) = (folder.path().join("model.o"), folder.path().join("model.so"));
+    write_object(artifact, symbol, &object)?;
+    let mut command = Command::new(&linker);
+    command.args(["-flavor", "gnu", "-shared", "--hash-style=gnu", "-z", "noexecstack", "--build-id=none", "-soname"]);
+    command.arg(path.file_name().unwrap_or(path.as_os_str())).arg("-o").arg(&linked).arg(&object);
+    let output = command.output().map_err(|source| Error::Io { file: linker.clone(), source })?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::Codegen(format!("{} failed: {}", linker.display(), text.trim())));
+    }
+    std::fs::rename(&linked, path).map_err(failed)
+}
+
+/// What a C program includes to use the names of an object.
+pub fn header(artifact: &Artifact, symbol: &str) -> String {
+    let manifest = &artifact.manifest;
+    // Names are the model's: they must not end the comment.
+    let safe = |text: &str| text.replace("*/", "* /").replace(['\n', '\r'], " ");
+    let ports = |ports: &[numrsc_runtime::artifact::PortSpec]| -> String {
+        ports.iter().map(|p| format!(" *   {}: {}\n", safe(&p.name), safe(&p.type_text))).collect()
+    };
+    let features = match &manifest.cpu_features[..] {
+        [] => String::new(),
+        features => format!("\n * It needs a CPU with {}", features.join(", ")),
+    };
+    let (model, producer, triple) = (safe(&manifest.model), &manifest.producer, &manifest.target_triple);
+    let (inputs, outputs) = (ports(&manifest.inputs), ports(&manifest.outputs));
+    let version = numrsc_runtime::artifact::FORMAT_VERSION;
+    format!(
+        "/* The model `{model}`, compiled by {producer} for {triple}{features}.
+ *
+ * Inputs:
+{inputs} * Outputs:
+{outputs} *
+ * The runtime makes a model of these parts, in Rust:
+ *
+ *   extern \"C\" {{
+ *       fn {symbol}_entry(context: *mut numrsc_runtime::context::RunContext) -> i32;
+ *       static {symbol}_manifest: u8;
+ *       static {symbol}_manifest_size: u64;
+ *       static {symbol}_weights: u8;
+ *       static {symbol}_weights_size: u64;
+ *   }}
+ *   let part = |start: *const u8, size: u64| std::slice::from_raw_parts(start, size as usize);
+ *   let model = numrsc_runtime::Model::from_parts(
+ *       part(&raw const {symbol}_manifest, {symbol}_manifest_size),
+ *       {symbol}_entry,
+ *       part(&raw const {symbol}_weights, {symbol}_weights_size),
+ *   )?;
+ *
+ * The functions of numrsc.h load the same model from an artifact (numrsc compile --emit nrsc). A program with a runtime of
+ * its own fills in a run context of version {version} (runtime-min/src/context.rs) and calls the entry, which gives 0 or 1 more than
+ * the position of the failure's message in the manifest. */
+#ifndef NUMRSC_MODEL_{symbol}_H
+#define NUMRSC_MODEL_{symbol}_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern \"C\" {{
+#endif
+
+struct numrsc_run_context;
+
+int32_t {symbol}_entry(struct numrsc_run_context *context);
+
+/* Inputs, outputs and needs of the model, in the runtime's format. */
+extern const uint8_t {symbol}_manifest[];
+extern const uint64_t {symbol}_manifest_size;
+
+/* Aligned to {DATA_ALIGN} bytes. */
+extern const uint8_t {symbol}_weights[];
+extern const uint64_t {symbol}_weights_size;
+
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"
+    )
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// The toolchain that built this program has the linker; if it is gone, the one in use may have it.
+fn find_linker() -> Result<PathBuf> {
+    let built = option_env!("NUMRSC_LLD").map(PathBuf::from);
+    if let Some(built) = built.as_ref().filter(|path| path.is_file()) {
+        return Ok(built.clone());
+    }
+    let asked = Command::new("rustc").args(["--print", "target-libdir"]).output().ok().filter(|o| o.status.success());
+    let found = asked.and_then(|o| {
+        let libdir = PathBuf::from(String::from_utf8(o.stdout).ok()?.trim());
+        Some(libdir.parent()?.join("bin/rust-lld")).filter(|path| path.is_file())
+    });
+    found.ok_or_else(|| {
+        let place = built.map(|path| format!(" (not at {}, nor where `rustc` is)", path.display())).unwrap_or_default();
+        Error::Codegen(format!(
+            "a shared object needs rust-lld, the linker of the Rust toolchain, which is not there{place}: \
+             install the toolchain with rustup, or emit `obj` and link it yourself"
+        ))
+    })
+}
+
+/// Everything that goes into an ELF object.
+struct Object<'a> {
+    machine: u16,
+    flags: u32,
+    is_64: bool,
+    code: &'a [u8],
+    weights: Vec<Piece<'a>>,
+    weights_length: u64,
+    manifest: Vec<u8>,
+    /// Local names first, as ELF wants them.
+    symbols: Vec<Symbol>,
+    locals: u32,
+}
+
+struct Symbol {
+    name: String,
+    place: Place,
+    offset: u64,
+    length: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Code,
+    Data,
+}
+
+/// Where things are in the object.
+struct Layout {
+    sections: [SectionHeader; 3],
+    symbols: Vec<Sym>,
+}
+
+impl<'a> Object<'a> {
+    fn new(artifact: &'a Artifact, symbol: &str) -> Result<Object<'a>> {
+        let (machine, flags, is_64) = match artifact.architecture {
+            Architecture::X86_64 => (elf::EM_X86_64, 0, true),
+            Architecture::Aarch64 => (elf::EM_AARCH64, 0, true),
+            // As all programs for Linux: what is passed to the entry is the same in every variant of the interface.
+            Architecture::Riscv64 => (elf::EM_RISCV, elf::EF_RISCV_RVC | elf::EF_RISCV_FLOAT_ABI_DOUBLE, true),
+            Architecture::Arm => (elf::EM_ARM, elf::EF_ARM_EABI_VER5, false),
+            Architecture::Wasm32 => {
+                return Err(Error::Codegen("there are no ELF objects for WebAssembly: emit `nrsc`".into()));
+            }
+        };
+        let weights = artifact.pieces();
+        let weights_length = weights.last().map_or(0, |last| last.offset + last.bytes.len() as u64);
+        let manifest =
+            artifact.manifest.encode(weights_length).map_err(|e| Error::Codegen(format!("the manifest: {e}")))?;
+        let named = |f: &numrsc_codegen::FunctionStats, offset: u64| Symbol {
+            name: f.name.clone(),
+            place: Place::Code,
+            offset,
+            length: f.bytes as u64,
+        };
+        // Debuggers and profilers show the names of kernels.
+        let functions = artifact.compiled.stats.iter().zip(&artifact.compiled.image.offsets);
+        let mut symbols: Vec<Symbol> =
+            functions.filter(|(f, _)| f.same_as.is_none()).map(|(f, &offset)| named(f, offset)).collect();
+        let locals = symbols.len() as u32 + 1;
+        let entry = artifact.manifest.entry;
+        let entry_length = symbols.iter().find(|s| s.offset == entry).map_or(0, |s| s.length);
+        let numbers = weights_length.next_multiple_of(8);
+        let mut global = |part: &str, place, offset, length| {
+            symbols.push(Symbol { name: format!("{symbol}_{part}"), place, offset, length });
+        };
+        global("entry", Place::Code, entry, entry_length);
+        global("weights", Place::Data, 0, weights_length);
+        global("weights_size", Place::Data, numbers, 8);
+        global("manifest_size", Place::Data, numbers + 8, 8);
+        global("manifest", Place::Data, numbers + 16, manifest.len() as u64);
+        let code = &artifact.compiled.image.bytes;
+        Ok(Object { machine, flags, is_64, code, weights, weights_length, manifest, symbols, locals })
+    }
+
+    /// Bytes of the whole object.
+    fn length(&self) -> u64 {
+        let mut nothing = Vec::new();
+        let mut writer = Writer::new(Endianness::Little, self.is_64, &mut nothing);
+        self.lay_out(&mut writer);
+        writer.reserved_len() as u64
+    }
+
+    fn write_to(&self, to: impl Write) -> io::Result<()> {
+        let mut buffer = StreamingBuffer::new(to);
+        self.write_all(&mut Writer::new(Endianness::Little, self.is_64, &mut buffer)).map_err(io::Error::other)?;
+        buffer.result()?;
+        buffer.into_inner().flush()
+    }
+
+    fn data_length(&self) -> u64 {
+        self.weights_length.next_multiple_of(8) + 16 + self.manifest.len() as u64
+    }
+
+    /// The first half of what [`Writer`] wants: to be told of everything in the order of writing.
+    fn lay_out<'w>(&'w self, writer: &mut Writer<'w>) -> Layout {
+        const CODE_ALIGN: u64 = numrsc_codegen::Image::ALIGN;
+        writer.reserve_file_header();
+        writer.reserve_null_section_index();
+        let code: SectionIndex = writer.reserve_section_index();
+        let data = writer.reserve_section_index();
+        writer.reserve_section_index();
+        writer.reserve_symtab_section_index();
+        writer.reserve_strtab_section_index();
+        writer.reserve_shstrtab_section_index();
+        let names = [&b".text"[..], b".rodata", b".note.GNU-stack"].map(|name| writer.add_section_name(name));
+        writer.reserve_null_symbol_index();
+        let mut symbols = Vec::new();
+        for (symbol, at) in self.symbols.iter().zip(1..) {
+            let (section, kind) = match symbol.place {
+                Place::Code => (code, elf::STT_FUNC),
+                Place::Data => (data, elf::STT_OBJECT),
+            };
+            let binding = if at < self.locals { elf::STB_LOCAL } else { elf::STB_GLOBAL };
+            let name = writer.add_string(symbol.name.as_bytes());
+            writer.reserve_symbol_index(Some(section));
+            symbols.push(Sym {
+                name: Some(name),
+                section: Some(section),
+                st_info: (binding << 4) | kind,
+                st_other: elf::STV_DEFAULT,
+                st_shndx: 0,
+                st_value: symbol.offset,
+                st_size: symbol.length,
+            });
+        }
+        let code_offset = writer.reserve(self.code.len(), CODE_ALIGN as usize) as u64;
+        let data_offset = writer.reserve(self.data_length() as usize, DATA_ALIGN) as u64;
+        writer.reserve_symtab();
+        writer.reserve_strtab();
+        writer.reserve_shstrtab();
+        writer.reserve_section_headers();
+        let section = |name: usize, flags: u32, offset: u64, length: u64, align: u64| SectionHeader {
+            name: Some(names[name]),
+            sh_type: elf::SHT_PROGBITS,
+            sh_flags: u64::from(flags),
+            sh_addr: 0,
+            sh_offset: offset,
+            sh_size: length,
+            sh_link: 0,
+            sh_info: 0,
+            sh_addralign: align,
+            sh_entsize: 0,
+        };
+        let sections = [
+            section(0, elf::SHF_ALLOC | elf::SHF_EXECINSTR, code_offset, self.code.len() as u64, CODE_ALIGN),
+            section(1, elf::SHF_ALLOC, data_offset, self.data_length(), DATA_ALIGN as u64),
+            // Its presence says that the stack need not be executable.
+            section(2, 0, data_offset, 0, 1),
+        ];
+        Layout { sections, symbols }
+    }
+
+    fn write_all<'w>(&'w self, writer: &mut Writer<'w>) -> object::write::Result<()> {
+        let layout = self.lay_out(writer);
+        writer.write_file_header(&FileHeader {
+            os_abi: elf::ELFOSABI_NONE,
+            abi_version: 0,
+            e_type: elf::ET_REL,
+            e_machine: self.machine,
+            e_entry: 0,
+            e_flags: self.flags,
+        })?;
+        let [code, data, _] = &layout.sections;
+        writer.pad_until(code.sh_offset as usize);
+        writer.write(self.code);
+        for piece in &self.weights {
+            writer.pad_until((data.sh_offset + piece.offset) as usize);
+            writer.write(piece.bytes);
+        }
+        writer.pad_until((data.sh_offset + self.weights_length.next_multiple_of(8)) as usize);
+        writer.write(&self.weights_length.to_le_bytes());
+        writer.write(&(self.manifest.len() as u64).to_le_bytes());
+        writer.write(&self.manifest);
+        writer.write_null_symbol();
+        layout.symbols.iter().for_each(|symbol| writer.write_symbol(symbol));
+        writer.write_strtab();
+        writer.write_shstrtab();
+        writer.write_null_section_header();
+        layout.sections.iter().for_each(|section| writer.write_section_header(section));
+        writer.write_symtab_section_header(self.locals);
+        writer.write_strtab_section_header();
+        writer.write_shstrtab_section_header();
+        Ok(())
+    }
+}
+
+const ARCHIVE_MAGIC: &[u8] = b"!<arch>\n";
+const MEMBER_HEADER: usize = 60;
+
+/// The archive format of System V: an index of global names, then the object. No time, no owner: equal models give equal bytes.
+fn write_archive(object: &Object<'_>, symbol: &str, to: &mut impl Write) -> io::Result<()> {
+    let globals = &object.symbols[object.locals as usize - 1..];
+    let mut names: Vec<u8> = globals.iter().flat_map(|s| s.name.bytes().chain([0])).collect();
+    if names.len() % 2 == 1 {
+        names.push(0);
+    }
+    let index_length = 4 + 4 * globals.len() + names.len();
+    let member = (ARCHIVE_MAGIC.len() + MEMBER_HEADER + index_length) as u32;
+    to.write_all(ARCHIVE_MAGIC)?;
+    member_header("/", index_length as u64, to)?;
+    to.write_all(&(globals.len() as u32).to_be_bytes())?;
+    for _ in globals {
+        to.write_all(&member.to_be_bytes())?;
+    }
+    to.write_all(&names)?;
+    // Names of more than 15 characters would need a table of their own, and nobody reads them.
+    let short = &symbol[..symbol.len().min(13)];
+    let length = object.length();
+    member_header(&format!("{short}.o/"), length, to)?;
+    object.write_to(&mut *to)?;
+    if length % 2 == 1 { to.write_all(b"\n") } else { Ok(()) }
+}
+
+fn member_header(name: &str, length: u64, to: &mut impl Write) -> io::Result<()> {
+    if length > 9_999_999_999 {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "archives hold less than 10 GB"));
+    }
+    writeln!(to, "{name:<16}{:<12}{:<6}{:<6}{:<8}{length:<10}`", 0, 0, 0, 644)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_c_names() {
+        assert_eq!(symbol_name("resnet50-v1.7"), "resnet50_v1_7");
+        assert_eq!(symbol_name("3d"), "model_3d");
+        assert_eq!(symbol_name(""), "model_");
+        assert_eq!(symbol_name("größe"), "gr__e");
+    }
+
+    #[test]
+    fn files_are_complete_or_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let broken = write_file(&path, |to| {
+            to.write_all(b"half")?;
+            Err(io::Error::other("the disk is gone"))
+        });
+        assert!(broken.unwrap_err().to_string().contains("the disk is gone"));
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        write_file(&path, |to| to.write_all(b"whole")).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"whole");
+    }
+}

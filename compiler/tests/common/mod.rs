@@ -1,0 +1,111 @@
+//! What tests of the command share: calling it, and small models.
+#![allow(dead_code, reason = "every test program uses a part of it")]
+use bytes::Bytes;
+use numrsc::onnx::proto::{
+    Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
+    TensorType, TypeProto, TypeValue, ValueInfoProto,
+};
+use prost::Message;
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// A folder to work in, which also holds the cache, so that tests neither see nor fill the user's.
+pub(crate) struct Place(tempfile::TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_numrsc"));
+        command.args(args).current_dir(self.0.path()).env("XDG_CACHE_HOME", self.path("cache"));
+        command
+    }
+
+    pub(crate) fn numrsc(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// As [`Place::numrsc`], for what has to succeed.
+    pub(crate) fn succeed(&self, args: &[&str]) -> String {
+        let output = self.numrsc(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    }
+
+    /// The names of all files but the cache.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name != "cache");
+        names.sort();
+        names
+    }
+}
+
+pub(crate) fn stdout(o: &Output) -> String {
+    String::from_utf8(o.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(o: &Output) -> String {
+    String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+pub(crate) fn sample(name: &str) -> String {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/numrs").join(name);
+    path.to_str().unwrap().to_string()
+}
+
+const F32: i32 = 1;
+
+/// `y = relu(x) * scale` for `x: f32[batch, 3]`.
+pub(crate) fn symbolic_model() -> Vec<u8> {
+    let sizes = [DimensionValue::Param("batch".into()), DimensionValue::Value(3)];
+    let value = |name: &str| {
+        let dim = sizes.iter().map(|size| Dimension { value: Some(size.clone()) }).collect();
+        let ty = TensorType { elem_type: F32, shape: Some(TensorShapeProto { dim }) };
+        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(ty)) }) }
+    };
+    let node = |op: &str, inputs: &[&str], output: &str| NodeProto {
+        op_type: op.into(),
+        input: inputs.iter().map(ToString::to_string).collect(),
+        output: vec![output.into()],
+        ..NodeProto::default()
+    };
+    let graph = GraphProto {
+        name: "main".into(),
+        node: vec![node("Relu", &["x"], "r"), node("Mul", &["r", "scale"], "y")],
+        initializer: vec![TensorProto { name: "scale".into(), ..f32s(&[3], &[1.0, 10.0, 100.0]) }],
+        input: vec![value("x")],
+        output: vec![value("y")],
+        ..GraphProto::default()
+    };
+    let model = ModelProto {
+        ir_version: Some(8),
+        graph: Some(graph),
+        opset_import: vec![OperatorSetIdProto { domain: String::new(), version: 18 }],
+        ..ModelProto::default()
+    };
+    model.encode_to_vec()
+}
+
+pub(crate) fn f32s(dims: &[i64], values: &[f32]) -> TensorProto {
+    let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    TensorProto { dims: dims.to_vec(), data_type: F32, raw_data: Bytes::from(raw), ..TensorProto::default() }
+}
+
+/// A standard test folder with that model.
+pub(crate) fn write_test_folder(folder: &Path, expected: &[f32]) {
+    let set = folder.join("test_data_set_0");
+    std::fs::create_dir_all(&set).unwrap();
+    std::fs::write(folder.join("model.onnx"), symbolic_model()).unwrap();
+    std::fs::write(set.join("input_0.pb"), f32s(&[2, 3], &[1.0, -2.0, 3.0, -4.0, 5.0, 6.0]).encode_to_vec()).unwrap();
+    std::fs::write(set.join("output_0.pb"), f32s(&[2, 3], expected).encode_to_vec()).unwrap();
+}

@@ -1,0 +1,454 @@
+//! `numrsc compile` and what is done with its results: run, bench, check, inspect, link.
+mod common;
+
+use common::{Place, f32s, sample, stderr, stdout, symbolic_model, write_test_folder};
+use numrsc::npy;
+use numrsc_ir::{DType, Tensor};
+use object::{Object, ObjectSection, ObjectSymbol};
+use prost::Message;
+use std::{path::Path, process::Command};
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+fn assert_close(a: &Path, b: &Path) {
+    let (a, b) = (npy::read(a, DType::F32).unwrap(), npy::read(b, DType::F32).unwrap());
+    assert_eq!(a.shape(), b.shape());
+    for (x, y) in a.to_f64s().into_iter().zip(b.to_f64s()) {
+        assert!((x - y).abs() <= 1e-6 + 1e-5 * y.abs(), "{x} {y}");
+    }
+}
+
+#[test]
+fn artifacts_give_what_the_reference_gives() {
+    for name in ["arith_broadcast", "cnn_stride", "mlp_trained"] {
+        for backend in ["llvm", "cranelift"] {
+            let place = Place::new();
+            let model = sample(&format!("{name}/model.onnx.json"));
+            // The suffix means nothing.
+            place.succeed(&["compile", &model, "-o", "anything.onnx", "--backend", backend]);
+            place.succeed(&["run", "anything.onnx", "--random", "7", "--output-dir", "compiled", "--threads", "2"]);
+            place.succeed(&["run", &model, "--random", "7", "--output-dir", "here", "--backend", backend]);
+            place.succeed(&["run", &model, "--random", "7", "--output-dir", "reference", "--backend", "reference"]);
+            for folder in ["compiled", "here"] {
+                assert_close(&place.path(folder).join("tensor_0.npy"), &place.path("reference/tensor_0.npy"));
+            }
+        }
+    }
+}
+
+#[test]
+fn symbolic_sizes_are_chosen_when_running() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    let summary = place.succeed(&["compile", "relu.onnx"]);
+    assert!(
+        summary.contains("relu.nrsc: ") && summary.contains("kernels") && summary.contains("launches"),
+        "{summary}"
+    );
+    assert_eq!(place.files(), ["relu.nrsc", "relu.onnx"]);
+
+    npy::write(&place.path("x.npy"), &Tensor::from_f32(&[1, 3], &[-1.0, 2.0, 3.0])).unwrap();
+    let shown = place.succeed(&["run", "relu.nrsc", "--input", "x=x.npy"]);
+    assert!(shown.contains("f32[1, 3]") && shown.contains("20.000000, 300.000000"), "{shown}");
+    std::fs::write(place.path("x.pb"), f32s(&[2, 3], &[1.0; 6]).encode_to_vec()).unwrap();
+    assert!(place.succeed(&["run", "relu.nrsc", "--input", "x=x.pb"]).contains("f32[2, 3]"));
+    let shown = place.succeed(&["run", "relu.nrsc", "--random", "1", "--dim", "batch=5"]);
+    assert!(shown.contains("f32[5, 3]"), "{shown}");
+
+    for (args, code, text) in [
+        (&["run", "relu.nrsc"][..], 3, "x: f32[batch, 3]"),
+        (&["run", "relu.nrsc", "--random", "1"], 3, "--dim NAME=SIZE"),
+        (&["run", "relu.nrsc", "--input", "z=x.npy"], 3, "no input `z`; its inputs are `x`"),
+        (&["run", "relu.nrsc", "--input", "x=x.npy", "--input", "x=x.pb"], 2, "given twice"),
+        (&["run", "relu.nrsc", "--input", "x=x.npy", "--backend", "llvm"], 2, "compiled already"),
+        (&["run", "relu.nrsc", "--input", "x=x.npy", "--threads", "0"], 2, "threads"),
+        (&["compile", "relu.nrsc"], 2, "compiled already"),
+        (&["inspect", "relu.nrsc", "--ir"], 2, "no IR any more"),
+    ] {
+        let output = place.numrsc(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(text), "{args:?}: {}", stderr(&output));
+    }
+    npy::write(&place.path("wrong.npy"), &Tensor::from_f32(&[1, 4], &[0.0; 4])).unwrap();
+    let output = place.numrsc(&["run", "relu.nrsc", "--input", "x=wrong.npy"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains('4') && stderr(&output).contains('3'), "{}", stderr(&output));
+}
+
+#[test]
+fn the_same_model_gives_the_same_bytes() {
+    let place = Place::new();
+    let model = sample("cnn_stride/model.onnx.json");
+    for (emit, backend) in [
+        ("nrsc", "llvm"),
+        ("nrsc", "cranelift"),
+        ("obj", "llvm"),
+        ("staticlib", "llvm"),
+        ("so", "llvm"),
+        ("asm", "llvm"),
+    ] {
+        let compile = |folder: &str, more: &[&str]| {
+            std::fs::create_dir_all(place.path(folder)).unwrap();
+            let out = format!("{folder}/model.bin");
+            let mut args = vec!["compile", &model, "--quiet", "-o", &out, "--emit", emit, "--backend", backend];
+            args.extend(more);
+            assert_eq!(place.succeed(&args), "", "--quiet prints nothing");
+            std::fs::read(place.path(&out)).unwrap()
+        };
+        let first = compile("a", &["--jobs", "1"]);
+        assert_eq!(first, compile("b", &["--jobs", "2"]), "{emit}: from the cache");
+        assert_eq!(first, compile("c", &["--jobs", "2", "--no-cache"]), "{emit}: without a cache");
+    }
+}
+
+#[test]
+fn the_second_time_everything_is_in_the_cache() {
+    let place = Place::new();
+    let model = sample("mlp_b1/model.onnx.json");
+    let cached = |args: &[&str]| -> Vec<bool> {
+        let mut all = vec!["compile", &model, "--report", "report.json"];
+        all.extend(args);
+        place.succeed(&all);
+        let report = json(&std::fs::read_to_string(place.path("report.json")).unwrap());
+        report["kernels"].as_array().unwrap().iter().map(|k| k["cached"].as_bool().unwrap()).collect()
+    };
+    assert!(cached(&[]).iter().all(|c| !c));
+    assert!(cached(&[]).iter().all(|c| *c));
+    assert!(cached(&["--no-cache"]).iter().all(|c| !c));
+
+    // Without a place for a cache it works, and says so.
+    std::fs::write(place.path("file"), "").unwrap();
+    let mut command = place.command(&["compile", &model]);
+    let output = command.env("XDG_CACHE_HOME", place.path("file")).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("without a cache"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_report_has_it_all() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    place.succeed(&[
+        "compile",
+        "relu.onnx",
+        "--report",
+        "a.json",
+        "--sanitize",
+        "--cpu",
+        "x86-64-v3",
+        "--target",
+        "x86_64-unknown-linux-gnu",
+    ]);
+    let report = json(&std::fs::read_to_string(place.path("a.json")).unwrap());
+    assert_eq!(report["inputs"][0], serde_json::json!({ "name": "x", "type": "f32[batch, 3]" }));
+    assert_eq!(report["outputs"][0]["name"], "y");
+    assert_eq!(report["options"]["cpu"], "x86-64-v3");
+    assert_eq!(report["options"]["sanitize"], true);
+    assert_eq!(report["output_bytes"], std::fs::metadata(place.path("relu.nrsc")).unwrap().len());
+    assert!(report["kernels"].as_array().unwrap().iter().all(|k| k["name"].is_string() && k["bytes"].is_u64()));
+    assert!(report["launches"].as_u64().unwrap() >= 1 && report["weight_bytes"].as_u64().unwrap() >= 12);
+    assert!(report["memory"]["heap"].is_boolean() && report["memory"]["depends_on"].is_array());
+    let phases: Vec<&str> = report["phases"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+    let passes = numrsc::compile::PIPELINE.iter().map(|pass| pass.name);
+    let expected: Vec<&str> = ["load"].into_iter().chain(passes).chain(["generate", "write"]).collect();
+    assert_eq!(phases, expected);
+
+    place.succeed(&["compile", "relu.onnx", "--report", "b.json", "--dim", "batch=4", "--emit", "nir"]);
+    let report = json(&std::fs::read_to_string(place.path("b.json")).unwrap());
+    assert_eq!(report["inputs"][0]["type"], "f32[4, 3]");
+    assert_eq!(report["options"]["dims"]["batch"], 4);
+    assert_eq!(report["code_bytes"], serde_json::Value::Null);
+}
+
+#[test]
+fn texts_are_written_and_only_where_they_exist() {
+    let place = Place::new();
+    let model = sample("mlp_b1/model.onnx.json");
+    for (emit, file, part) in
+        [("nir", "model.nir", "entry"), ("llvm-ir", "model.ll", "define "), ("asm", "model.s", ".text")]
+    {
+        place.succeed(&["compile", &model, "--emit", emit]);
+        let text = std::fs::read_to_string(place.path(file)).unwrap();
+        assert!(text.contains(part), "{emit}: {text}");
+    }
+    let module = std::fs::read_to_string(place.path("model.nir")).unwrap();
+    assert_eq!(numrsc_ir::kernel::parse(&module).unwrap().to_string(), module);
+    for emit in ["llvm-ir", "asm"] {
+        let output = place.numrsc(&["compile", &model, "--emit", emit, "--backend", "cranelift", "-o", "none"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("only --backend llvm"), "{}", stderr(&output));
+    }
+    for target in [&["--cpu", "pentium-9000"][..], &["--target", "pdp11-dec-unix"], &["--emit", "exe"]] {
+        let output = place.numrsc(&[&["compile", &model, "-o", "none"], target].concat());
+        assert_eq!(output.status.code(), Some(2), "{target:?}: {}", stderr(&output));
+    }
+    assert_eq!(place.files(), ["model.ll", "model.nir", "model.s"]);
+}
+
+#[test]
+fn nothing_is_left_of_what_cannot_be_written() {
+    let place = Place::new();
+    let model = sample("mlp_b1/model.onnx.json");
+    std::fs::create_dir_all(place.path("taken/inside")).unwrap();
+    for emit in ["nrsc", "so", "obj", "staticlib", "nir"] {
+        for out in ["missing/folder/out", "taken"] {
+            let output = place.numrsc(&["compile", &model, "--emit", emit, "-o", out]);
+            assert_eq!(output.status.code(), Some(3), "{emit} {out}: {}", stderr(&output));
+            assert!(stderr(&output).contains(out), "{}", stderr(&output));
+        }
+    }
+    assert_eq!(place.files(), ["taken"]);
+    assert_eq!(std::fs::read_dir(place.path("taken")).unwrap().count(), 1);
+}
+
+#[test]
+fn code_for_other_machines_is_written_and_not_run() {
+    let place = Place::new();
+    let model = sample("mlp_b1/model.onnx.json");
+    for (target, architecture) in [
+        ("aarch64-unknown-linux-gnu", object::Architecture::Aarch64),
+        ("riscv64gc-unknown-linux-gnu", object::Architecture::Riscv64),
+        ("x86_64-unknown-linux-gnu", object::Architecture::X86_64),
+    ] {
+        place.succeed(&["compile", &model, "--target", target, "--emit", "so", "-o", "libmodel.so"]);
+        let bytes = std::fs::read(place.path("libmodel.so")).unwrap();
+        assert_eq!(object::File::parse(&*bytes).unwrap().architecture(), architecture);
+    }
+    place.succeed(&["compile", &model, "--target", "riscv64gc-unknown-linux-gnu"]);
+    let shown = place.succeed(&["check", "model.nrsc"]);
+    assert!(shown.contains(": ok, ") && shown.contains("cannot run here"), "{shown}");
+    let output = place.numrsc(&["run", "model.nrsc", "--random", "1"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("riscv64"), "{}", stderr(&output));
+}
+
+/// The names a program needs, and that their content is the artifact's.
+#[test]
+fn objects_hold_the_parts_of_the_artifact() {
+    let place = Place::new();
+    let model = sample("mlp_trained/model.onnx.json");
+    place.succeed(&["compile", &model]);
+    place.succeed(&["compile", &model, "--emit", "obj", "-o", "my-model.o"]);
+    place.succeed(&["compile", &model, "--emit", "so", "-o", "libmy-model.so"]);
+    let bytes = std::fs::read(place.path("model.nrsc")).unwrap();
+    let artifact = numrsc_runtime::Artifact::parse(&bytes).unwrap();
+    for (file, dynamic) in [("my-model.o", false), ("libmy-model.so", true)] {
+        let bytes = std::fs::read(place.path(file)).unwrap();
+        let file = object::File::parse(&*bytes).unwrap();
+        let content = |name: &str| -> Vec<u8> {
+            let mut symbols = if dynamic { file.dynamic_symbols() } else { file.symbols() };
+            let symbol = symbols.find(|s| s.name() == Ok(name)).unwrap_or_else(|| panic!("{name}"));
+            assert!(symbol.is_global() && symbol.is_definition(), "{name}");
+            let section = file.section_by_index(symbol.section_index().unwrap()).unwrap();
+            let start = (symbol.address() - section.address()) as usize;
+            section.data().unwrap()[start..][..symbol.size() as usize].to_vec()
+        };
+        let number = |name: &str| u64::from_le_bytes(content(name).try_into().unwrap()) as usize;
+        assert!(content("my_model_weights") == artifact.weights);
+        assert_eq!(number("my_model_weights_size"), artifact.weights.len());
+        let manifest = content("my_model_manifest");
+        assert_eq!(number("my_model_manifest_size"), manifest.len());
+        let manifest = numrsc_runtime::Manifest::parse(&manifest).unwrap();
+        assert_eq!(manifest.entry(), artifact.manifest.entry());
+        let entry = content("my_model_entry");
+        assert!(!entry.is_empty());
+        assert!(entry == artifact.code[artifact.manifest.entry() as usize..][..entry.len()]);
+        assert_eq!(file.section_by_name(".rodata").unwrap().align() % 64, 0);
+    }
+    let header = std::fs::read_to_string(place.path("my-model.h")).unwrap();
+    assert!(header.contains("int32_t my_model_entry(") && header.contains("tensor_0: f32["), "{header}");
+}
+
+/// A C program with the smallest runtime there can be: one thread, memory that is never given back.
+const C_PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include "mlp.h"
+
+typedef struct { const void *data; int64_t *sizes; uint64_t room, given; } tensor;
+typedef int32_t (*kernel)(const uint64_t *args, int64_t begin, int64_t end, int64_t worker);
+struct numrsc_run_context {
+    const void *weights; void *arena; uint64_t arena_bytes; tensor *inputs, *outputs; uint64_t threads;
+    void *fn_arena, *fn_alloc, *fn_free, *fn_parallel; uint64_t unused[2];
+};
+typedef struct numrsc_run_context context;
+
+static void *block(int64_t bytes) { return aligned_alloc(64, (bytes + 64) / 64 * 64); }
+static void *arena(context *c, int64_t bytes) { c->arena_bytes = bytes; return c->arena = block(bytes); }
+static void *take(context *c, int64_t bytes) { (void)c; return block(bytes); }
+static void *give(context *c, void *p) { (void)c; (void)p; return NULL; }
+static int32_t parallel(context *c, kernel k, const uint64_t *args, int64_t extent, int64_t grain) {
+    (void)c; (void)grain;
+    return extent > 0 ? k(args, 0, extent, 0) : 0;
+}
+
+int main(void) {
+    _Alignas(64) static float x[10];
+    for (int i = 0; i < 10; i++) x[i] = 0.1f * (float)i;
+    int64_t in[2] = {1, 10}, out[2] = {0, 0};
+    tensor input = {x, in, 0, 0}, output = {NULL, out, 0, 0};
+    context c = {mlp_weights, NULL, 0, &input, &output, 1, (void *)arena, (void *)take, (void *)give, (void *)parallel, {0, 0}};
+    int32_t code = mlp_entry(&c);
+    if (code != 0) return 1;
+    if ((uintptr_t)mlp_weights % 64 != 0 || mlp_manifest_size == 0 || mlp_manifest[0] == 0) return 2;
+    printf("%d %d %.9g\n", (int)out[0], (int)out[1], (double)((const float *)output.data)[0]);
+    return 0;
+}
+"#;
+
+#[test]
+fn c_programs_link_and_run_compiled_models() {
+    let place = Place::new();
+    let model = sample("mlp_b1/model.onnx.json");
+    let x: Vec<f32> = (0..10).map(|i| 0.1 * i as f32).collect();
+    npy::write(&place.path("x.npy"), &Tensor::from_f32(&[1, 10], &x)).unwrap();
+    place.succeed(&["run", &model, "--input", "tensor_5=x.npy", "--output-dir", ".", "--backend", "reference"]);
+    let expected = npy::read(&place.path("tensor_0.npy"), DType::F32).unwrap().to_f64s()[0];
+    std::fs::write(place.path("main.c"), C_PROGRAM).unwrap();
+    for (emit, file) in [("obj", "mlp.o"), ("staticlib", "mlp.a"), ("so", "mlp.so")] {
+        place.succeed(&["compile", &model, "--emit", emit, "-o", file]);
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=c11", "-Wall", "-Werror", "main.c", "-o", "main", "-Wl,-rpath,$ORIGIN"]);
+        let output = compiler.arg(format!("./{file}")).current_dir(place.path("")).output().unwrap();
+        assert!(output.status.success(), "{file}: {}", stderr(&output));
+        let output = Command::new(place.path("main")).output().unwrap();
+        assert!(output.status.success(), "{file}: {:?}", output.status);
+        let text = stdout(&output);
+        let value: f64 = text.trim().strip_prefix("1 1 ").unwrap_or_else(|| panic!("{text}")).parse().unwrap();
+        assert!((value - expected).abs() <= 1e-5, "{file}: {value}, expected {expected}");
+    }
+}
+
+#[test]
+fn damaged_artifacts_are_noticed() {
+    let place = Place::new();
+    place.succeed(&["compile", &sample("mlp_trained/model.onnx.json")]);
+    let shown = place.succeed(&["check", "model.nrsc"]);
+    assert!(shown.contains("ok, an artifact of `model`") && !shown.contains("cannot run"), "{shown}");
+    let good = std::fs::read(place.path("model.nrsc")).unwrap();
+    let damage = |at: usize| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        std::fs::write(place.path("bad.nrsc"), bytes).unwrap();
+    };
+
+    damage(good.len() - 1);
+    let output = place.numrsc(&["check", "model.nrsc", "bad.nrsc"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("bad.nrsc") && stderr(&output).contains("weights"), "{}", stderr(&output));
+    let report = json(&stdout(&place.numrsc(&["check", "--json", "model.nrsc", "bad.nrsc"])));
+    assert_eq!((&report[0]["ok"], &report[1]["ok"]), (&true.into(), &false.into()));
+    assert_eq!(report[0]["artifact"]["inputs"][0]["name"], "tensor_5");
+
+    damage(200);
+    for (command, code) in [(&["check", "bad.nrsc"][..], 1), (&["inspect", "bad.nrsc"], 1), (&["bench", "bad.nrsc"], 3)]
+    {
+        let output = place.numrsc(command);
+        assert_eq!(output.status.code(), Some(code), "{command:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("manifest"), "{}", stderr(&output));
+    }
+    std::fs::write(place.path("bad.nrsc"), &good[..good.len() / 2]).unwrap();
+    assert_eq!(place.numrsc(&["run", "bad.nrsc", "--random", "1"]).status.code(), Some(3));
+}
+
+#[test]
+fn artifacts_can_be_inspected() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    place.succeed(&["compile", "relu.onnx"]);
+    let people = place.succeed(&["inspect", "relu.nrsc"]);
+    for part in ["target", "CPU features", "batch", "f32[batch, 3]", "functions (", "arena"] {
+        assert!(people.contains(part), "{part}: {people}");
+    }
+    let report = json(&place.succeed(&["inspect", "--json", "relu.nrsc"]));
+    assert_eq!(report["model"], "relu");
+    assert_eq!(report["dims"], serde_json::json!(["batch"]));
+    assert!(!report["functions"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_ir_after_every_pass_can_be_seen() {
+    let place = Place::new();
+    let model = sample("mlp_b1/model.onnx.json");
+    for pass in numrsc::compile::PIPELINE {
+        assert!(!pass.why.is_empty());
+        let text = place.succeed(&["inspect", &model, "--after", pass.name]);
+        assert!(text.contains(if pass.name == "lower" { "entry" } else { "contract" }), "{}: {text}", pass.name);
+    }
+    let one = place.succeed(&["inspect", &model, "--after", "lower"]);
+    let other = place.succeed(&["inspect", &model, "--after", "lower", "--sanitize"]);
+    assert!(numrsc_ir::kernel::parse(&one).is_ok() && one != other);
+    let unknown = place.numrsc(&["inspect", &model, "--after", "nonsense"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    for pass in numrsc::compile::PIPELINE {
+        assert!(stderr(&unknown).contains(pass.name), "{}", stderr(&unknown));
+    }
+}
+
+#[test]
+fn bench_measures_models_and_artifacts() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    place.succeed(&["compile", "relu.onnx"]);
+    for (file, compiled) in [("relu.onnx", true), ("relu.nrsc", false)] {
+        let report = json(&place.succeed(&["bench", file, "--runs", "5", "--threads", "1", "--json"]));
+        assert_eq!((&report["runs"], &report["threads"]), (&5.into(), &1.into()));
+        assert_eq!(report["dims"]["batch"], 1);
+        assert_eq!(report["compile_seconds"].is_f64(), compiled);
+        let time = |name: &str| report[name].as_f64().unwrap();
+        assert!(time("best_seconds") <= time("p50_seconds") && time("p50_seconds") <= time("p99_seconds"));
+        assert!(report["artifact_bytes"].as_u64().unwrap() > 4096);
+        if cfg!(target_os = "linux") {
+            assert!(report["peak_memory_bytes"].as_u64().unwrap() > 0);
+        }
+    }
+    let people = place.succeed(&["bench", "relu.nrsc", "--runs", "2", "--dim", "batch=7"]);
+    assert!(people.contains("batch=7") && people.contains("p99") && people.contains("runs/s"), "{people}");
+    assert_eq!(place.numrsc(&["bench", "missing.onnx"]).status.code(), Some(3));
+    npy::write(&place.path("wrong.npy"), &Tensor::from_f32(&[1, 4], &[0.0; 4])).unwrap();
+    let output = place.numrsc(&["bench", "relu.nrsc", "--input", "x=wrong.npy"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("hint: it ran with batch=1"), "{}", stderr(&output));
+}
+
+#[test]
+fn test_folders_run_on_every_backend() {
+    let place = Place::new();
+    write_test_folder(&place.path("good"), &[1.0, 0.0, 300.0, 0.0, 50.0, 600.0]);
+    write_test_folder(&place.path("bad"), &[1.0, 0.0, 300.0, 0.0, 50.0, 601.0]);
+    for backend in ["reference", "llvm", "cranelift"] {
+        let shown = place.succeed(&["test", "good", "--backend", backend, "--threads", "2", "--sanitize"]);
+        assert!(shown.contains("1 passed, 0 failed, 0 skipped"), "{shown}");
+        let output = place.numrsc(&["test", "good", "bad", "--backend", backend, "--jobs", "1"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stdout(&output).contains("FAIL bad: test_data_set_0: output 0 `y`"), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn every_command_has_help() {
+    let place = Place::new();
+    let all = place.succeed(&["--help"]);
+    for command in ["compile", "run", "bench", "check", "inspect", "test", "completions"] {
+        assert!(all.contains(&format!("\n  {command} ")), "{command}: {all}");
+        let help = place.succeed(&[command, "--help"]);
+        assert!(help.contains("Usage: numrsc") && help.contains("--quiet"), "{help}");
+    }
+    let compile = place.succeed(&["compile", "--help"]);
+    for part in [
+        "--emit",
+        "staticlib",
+        "--backend",
+        "--target",
+        "--cpu",
+        "--dim",
+        "--no-cache",
+        "--report",
+        "--jobs",
+        "--sanitize",
+    ] {
+        assert!(compile.contains(part), "{part}: {compile}");
+    }
+}

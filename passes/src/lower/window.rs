@@ -1,0 +1,265 @@
+//! Windows that slide over the last axes, one line of results at a time: where all of a window lies inside of the operand, several results are computed
+//! at once. Serves window reductions, and convolutions with few outputs per group, for which packing does not pay.
+use super::{
+    cx::{Cx, Home},
+    fuse::Scope,
+    index::{linear, unravel},
+    pointwise::Kernel,
+    reduce::{Sum, wrap},
+    shared::{Arg, Shared},
+};
+use crate::scalar;
+use numrsc_ir::{
+    DType, Dim, Op, Value,
+    dim::Sym,
+    kernel::{Binary, Kind, Ty, V, build::Builder},
+};
+use std::collections::HashMap;
+
+/// Windows up to this long are written out.
+const WRITTEN_OUT: i64 = 8;
+/// Convolutions with more outputs per group are better packed.
+const FEW_OUTPUTS: i64 = 3;
+
+/// How the elements of a window are combined.
+enum Combine {
+    /// All of them, by a reduction.
+    Reduce(Sum),
+    /// Each times a weight, over the channels of a group.
+    Weigh { w: Value, w_shape: Vec<Dim>, groups: i64 },
+}
+
+struct Windows {
+    x: Value,
+    dtype: DType,
+    combine: Combine,
+    input: Vec<Dim>,
+    taps: Vec<i64>,
+    strides: Vec<i64>,
+    dilations: Vec<i64>,
+    low: Vec<Dim>,
+}
+
+/// Is a convolution better done window by window? Padding is left out then, which changes nothing as long as no weight times zero is NaN.
+pub(crate) fn suits(scope: &Scope<'_>, v: Value) -> bool {
+    let node = scope.func.node(v);
+    let Op::Conv { spread, groups, .. } = &node.op else { return false };
+    let w = scope.shape(node.args[1]);
+    let few = w[0].as_const().is_some_and(|n| n / groups <= FEW_OUTPUTS && n % groups == 0);
+    let finite = !scope.dtype(v).is_float()
+        || matches!(&scope.func.node(node.args[1]).op, Op::Const { value } if value.to_f64s().iter().all(|w| w.is_finite()));
+    few && finite
+        && *groups > 1
+        && spread.iter().all(|&s| s == 1)
+        && w.len() > 2
+        && w[1..].iter().all(|d| d.as_const().is_some())
+}
+
+pub(crate) fn kernel(shared: &mut Shared, scope: &Scope<'_>, v: Value) -> Kernel {
+    let windows = Windows::new(shared, scope, v);
+    let mut builder = Builder::new(Kind::Kernel, &[]);
+    let range = [builder.params()[0], builder.params()[1]];
+    let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
+    let mut cx = Cx::new(&mut builder, shared, scope, home);
+    let output = cx.parameter(Ty::PTR, Arg::Output);
+    let shape = cx.shape(v);
+    let (lines, line) = (shape[..shape.len() - 1].to_vec(), shape[shape.len() - 1].clone());
+    let extent = Dim::product(&lines);
+    let number = cx.variable(&extent);
+    cx.range(&number.clone(), range[0], range[1], &[], |cx, _| {
+        let index = unravel(&Dim::sym(number.clone()), &lines, &cx.extents);
+        // Names for what is divided out once per line.
+        let index: Vec<Dim> = index.iter().zip(&lines).map(|(i, n)| named(cx, i, n)).collect();
+        windows.line(cx, output, &index, &line, &shape);
+        vec![]
+    });
+    let each: i64 = windows.taps.iter().product();
+    let work = &line * &Dim::Const(1 + each / 2);
+    let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+    let name = scope.func.node(v).op.name();
+    Kernel { function: builder.finish(format!("{name}_lines"), vec![]), args, extent, work, in_place: vec![] }
+}
+
+/// A name for an index below a size.
+fn named(cx: &mut Cx<'_>, d: &Dim, size: &Dim) -> Dim {
+    if d.as_const().is_some() || d.as_sym().is_some() {
+        return d.clone();
+    }
+    let v = cx.uniform(d);
+    let name = cx.variable(size);
+    cx.symbols.insert(name.clone(), v);
+    Dim::sym(name)
+}
+
+impl Windows {
+    fn new(shared: &mut Shared, scope: &Scope<'_>, v: Value) -> Windows {
+        let node = scope.func.node(v);
+        let x = node.args[0];
+        let sizes = |shared: &mut Shared, v: Value| scope.shape(v).iter().map(|d| shared.size(d)).collect::<Vec<Dim>>();
+        let x_shape = sizes(shared, x);
+        let dtype = scope.dtype(x);
+        let (taps, strides, dilations, low, combine) = match &node.op {
+            Op::Window { f, size, strides, dilations, low, .. } => {
+                (size.clone(), strides, dilations, low, Combine::Reduce(Sum { f: *f, dtype }))
+            }
+            Op::Conv { strides, dilations, low, groups, .. } => {
+                let w_shape = sizes(shared, node.args[1]);
+                let taps = w_shape[2..].iter().map(|d| d.as_const().expect("checked by `suits`")).collect();
+                (taps, strides, dilations, low, Combine::Weigh { w: node.args[1], w_shape, groups: *groups })
+            }
+            op => unreachable!("`{op}` has no windows"),
+        };
+        let lead = x_shape.len() - taps.len();
+        Windows {
+            x,
+            dtype,
+            combine,
+            input: x_shape[lead..].to_vec(),
+            taps,
+            strides: strides.clone(),
+            dilations: dilations.clone(),
+            low: low.iter().map(|d| shared.attribute(d)).collect(),
+        }
+    }
+
+    /// All results of one line: at its ends windows are cut off, between them they are whole.
+    fn line(&self, cx: &mut Cx<'_>, output: V, index: &[Dim], line: &Dim, shape: &[Dim]) {
+        let last = self.taps.len() - 1;
+        let stride = Dim::Const(self.strides[last]);
+        let reach = Dim::Const((self.taps[last] - 1) * self.dilations[last]);
+        let whole_from = self.low[last].ceil_div(&stride);
+        let whole_to = &(&(&(&self.input[last] - &Dim::ONE) + &self.low[last]) - &reach).floor_div(&stride) + &Dim::ONE;
+        let (zero, count) = (cx.b.i64(0), cx.uniform(line));
+        let (from, to) = (cx.uniform(&whole_from), cx.uniform(&whole_to));
+        let from = cx.b.binary(Binary::SMax, from, zero);
+        let from = cx.b.binary(Binary::SMin, from, count);
+        let to = cx.b.binary(Binary::SMax, to, from);
+        let to = cx.b.binary(Binary::SMin, to, count);
+
+        let length = Dim::product(shape);
+        let place = |var: &Sym| [index, &[Dim::sym(var.clone())]].concat();
+        let ends = cx.variable(line);
+        for (low, high) in [(zero, from), (to, count)] {
+            cx.range(&ends, low, high, &[], |cx, _| {
+                let at = place(&ends);
+                let x = self.element(cx, &at, false);
+                cx.store(self.dtype, output, &linear(&at, shape), &length, x);
+                vec![]
+            });
+        }
+        let middle = cx.variable(line);
+        let bytes = scalar::number(self.dtype).size().max(scalar::memory(self.dtype).size());
+        let lanes = cx.shared.machine.lanes(bytes as u32);
+        let at = place(&middle);
+        cx.by_vectors(&middle, (from, to), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
+            let x = self.element(cx, &at, true);
+            cx.store(self.dtype, output, &linear(&at, shape), &length, x);
+            vec![]
+        });
+    }
+
+    /// The result at an index; `whole` if the window is not cut off along the last axis.
+    fn element(&self, cx: &mut Cx<'_>, index: &[Dim], whole: bool) -> V {
+        let lead = index.len() - self.taps.len();
+        let start: Vec<Dim> =
+            (0..self.taps.len()).map(|d| &(&index[lead + d] * &Dim::Const(self.strides[d])) - &self.low[d]).collect();
+        let last = self.taps.len() - 1;
+        let mut loops = Vec::new();
+        let mut taps: Vec<Dim> = Vec::new();
+        for (d, start) in start.iter().enumerate() {
+            if d == last && whole {
+                continue;
+            }
+            let var = cx.fresh(false);
+            let (begin, end) = cx.taps(start, &self.input[d], self.taps[d], self.dilations[d]);
+            taps.push(Dim::sym(var.clone()));
+            loops.push((var, begin, end));
+        }
+        let zero = self.neutral(cx);
+        let sum = self.over_channels(cx, zero, &mut |cx, channel, sum| {
+            cx.tap_loops(&loops, &[sum], &mut |cx, inside| {
+                let mut sum = inside[0];
+                if !whole {
+                    return vec![self.add(cx, index, channel, &start, &taps, sum)];
+                }
+                let written_out = self.taps[last] <= WRITTEN_OUT;
+                if written_out {
+                    for t in 0..self.taps[last] {
+                        let taps = [&taps[..], &[Dim::Const(t)]].concat();
+                        sum = self.add(cx, index, channel, &start, &taps, sum);
+                    }
+                    return vec![sum];
+                }
+                let var = cx.fresh(false);
+                let (low, high) = (cx.b.i64(0), cx.b.i64(self.taps[last]));
+                cx.range(&var.clone(), low, high, &[sum], |cx, inside| {
+                    let taps = [&taps[..], &[Dim::sym(var.clone())]].concat();
+                    vec![self.add(cx, index, channel, &start, &taps, inside[0])]
+                })
+            })[0]
+        });
+        self.finish(cx, sum)
+    }
+
+    fn neutral(&self, cx: &mut Cx<'_>) -> V {
+        match &self.combine {
+            Combine::Reduce(sum) => sum.neutral(cx, cx.lanes),
+            Combine::Weigh { .. } => {
+                let ty = Ty::vector(scalar::number(self.dtype), cx.lanes);
+                if ty.elem.is_float() { cx.b.float(ty, 0.0) } else { cx.b.int(ty, 0) }
+            }
+        }
+    }
+
+    fn finish(&self, cx: &mut Cx<'_>, sum: V) -> V {
+        match &self.combine {
+            Combine::Reduce(s) => s.narrow(cx, sum),
+            Combine::Weigh { .. } if self.dtype.is_float() => scalar::round_float(cx.b, sum, self.dtype),
+            Combine::Weigh { .. } => sum,
+        }
+    }
+
+    /// A convolution also sums over the channels of its group.
+    fn over_channels(&self, cx: &mut Cx<'_>, init: V, body: &mut dyn FnMut(&mut Cx<'_>, &Dim, V) -> V) -> V {
+        match &self.combine {
+            Combine::Reduce(_) => body(cx, &Dim::ZERO, init),
+            Combine::Weigh { w_shape, .. } if w_shape[1] == Dim::ONE => body(cx, &Dim::ZERO, init),
+            Combine::Weigh { w_shape, .. } => {
+                let var = cx.variable(&w_shape[1]);
+                cx.carry(&[(var.clone(), w_shape[1].clone())], &[init], &mut |cx, inside| {
+                    vec![body(cx, &Dim::sym(var.clone()), inside[0])]
+                })[0]
+            }
+        }
+    }
+
+    /// Combine one element of a window with what there is.
+    fn add(&self, cx: &mut Cx<'_>, index: &[Dim], channel: &Dim, start: &[Dim], taps: &[Dim], sum: V) -> V {
+        let lead = index.len() - self.taps.len();
+        let mut at = index.to_vec();
+        for d in 0..self.taps.len() {
+            at[lead + d] = &start[d] + &(&taps[d] * &Dim::Const(self.dilations[d]));
+        }
+        match &self.combine {
+            Combine::Reduce(s) => {
+                let item = cx.value(self.x, &at);
+                let item = s.widen(cx, item);
+                s.combine(cx, sum, item)
+            }
+            Combine::Weigh { w, w_shape, groups } => {
+                let output = index[1].clone();
+                let per_group = w_shape[0].as_const().map_or(1, |n| n / groups);
+                let group = if per_group == 1 { output.clone() } else { output.floor_div(&Dim::Const(per_group)) };
+                at[1] = &(&group * &w_shape[1]) + channel;
+                let item = cx.value(self.x, &at);
+                let weight = cx.value(*w, &[&[output, channel.clone()], taps].concat());
+                if self.dtype.is_float() {
+                    return cx.b.muladd(item, weight, sum);
+                }
+                let product = cx.b.mul(item, weight);
+                let sum = cx.b.add(sum, product);
+                wrap(cx, self.dtype, sum)
+            }
+        }
+    }
+}

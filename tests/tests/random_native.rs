@@ -1,0 +1,257 @@
+//! Random functions in native code, judged by the evaluator: every node on its own (`local`), and as they are, with everything
+//! fused that can be (`fused`). Half of them see NaN, infinities, subnormal numbers and negative zeros; each runs at several sizes.
+//! The kernel IR is also interpreted, which tells faults of lowering from faults of code generators.
+//!
+//! `NUMRSC_RANDOM_COUNT` is how many functions to make, `NUMRSC_RANDOM_FIRST` the first seed.
+use numrsc::{compile::Generator, native};
+use numrsc_ir::{
+    Data, Func, Tensor, Type, Value,
+    eval::eval,
+    kernel::interp::run::{Output, run as interpret},
+};
+use numrsc_passes::{
+    Machine,
+    lower::{self, Lowered},
+};
+use numrsc_tests::{
+    generate::{self, Config},
+    judge::{self, Count},
+    native::{GENERATORS, options},
+    sway::Sway,
+};
+use std::{
+    fmt::Write,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+/// Inputs of different sizes for each function.
+const SIZES: u64 = 3;
+/// More than this is not worth reading at once.
+const REPORTED: usize = 12;
+
+fn seeds() -> std::ops::Range<u64> {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |n| n.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+    };
+    let first = number("NUMRSC_RANDOM_FIRST", 0);
+    first..first + number("NUMRSC_RANDOM_COUNT", 300)
+}
+
+fn is_special(seed: u64) -> bool {
+    seed % 2 == 1
+}
+
+fn function(seed: u64) -> Func {
+    generate::func(seed, Config { special: is_special(seed), steps: 4 + seed as usize % 30, ..Config::default() })
+}
+
+fn inputs(f: &Func, seed: u64) -> impl Iterator<Item = (u64, Vec<Data>)> {
+    (0..SIZES).map(move |i| {
+        let seed = seed * SIZES + i;
+        (seed, generate::inputs(f, seed, is_special(seed / SIZES)).into_iter().map(Data::Tensor).collect())
+    })
+}
+
+/// Something that compiles a function, so that it can be run many times.
+type Prepare<'t> = dyn Fn(&Func) -> Result<Box<Run>, String> + 't;
+type Run = dyn Fn(&[Data]) -> Result<Vec<Data>, String>;
+type Judge = fn(&Func, &[Data], Result<Vec<Data>, String>, u64) -> Result<Count, String>;
+
+fn compiled(generator: Generator) -> impl Fn(&Func) -> Result<Box<Run>, String> {
+    move |f| {
+        let model = native::load(f, &options(generator))?;
+        Ok(Box::new(move |inputs: &[Data]| native::run(&model, inputs, 2)))
+    }
+}
+
+/// One function at all sizes; panics are failures like others.
+fn test(f: &Func, seed: u64, prepare: &Prepare<'_>, judge: Judge) -> Result<Count, String> {
+    let work = || {
+        let run = prepare(f)?;
+        let mut count = Count::default();
+        for (seed, inputs) in inputs(f, seed) {
+            count.add(judge(f, &inputs, run(&inputs), seed).map_err(|e| format!("inputs of seed {seed}: {e}"))?);
+        }
+        Ok(count)
+    };
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(format!("panicked: {}", text.unwrap_or_default()))
+    })
+}
+
+/// Test many functions and report the smallest that fail.
+fn test_all(change: impl Fn(Func) -> Func, prepare: &Prepare<'_>, judge: Judge) {
+    let (mut count, mut failures) = (Count::default(), vec![]);
+    for seed in seeds() {
+        let f = change(function(seed));
+        match test(&f, seed, prepare, judge) {
+            Ok(more) => count.add(more),
+            Err(e) => failures.push(smallest(&f, seed, e, prepare, judge)),
+        }
+    }
+    println!("{} compared, {} skipped", count.compared, count.skipped);
+    failures.sort_by_key(|(f, ..)| f.nodes().len());
+    let mut report = format!("{} of {} functions fail\n", failures.len(), seeds().count());
+    for (f, seed, e) in failures.iter().take(REPORTED) {
+        let _ = writeln!(report, "seed {seed}: {e}\n{f}");
+    }
+    assert!(failures.is_empty(), "{report}");
+    assert!(count.compared > 9 * count.skipped, "too little was compared: {count:?}");
+}
+
+/// The smallest part of a function that fails: what the first failing node needs.
+fn smallest(f: &Func, seed: u64, error: String, prepare: &Prepare<'_>, judge: Judge) -> (Func, u64, String) {
+    let part = |results: Vec<Value>| {
+        let mut part = f.clone();
+        part.set_results(results);
+        part.result_names = vec![];
+        part.without_dead_nodes()
+    };
+    let is_sequence = |v: &Value| matches!(f.ty(*v), Type::Seq(_));
+    let sequences = f.results().iter().any(is_sequence);
+    let may_result = |v: &Value| matches!(f.ty(*v), Type::Tensor(_)) || (sequences && is_sequence(v));
+    for (v, _) in f.values().filter(|(v, _)| may_result(v)) {
+        // With its operands as results, a node is not fused with them.
+        for results in [vec![v], f.node(v).args.iter().copied().filter(may_result).chain([v]).collect()] {
+            let part = part(results);
+            if let Err(e) = test(&part, seed, prepare, judge) {
+                return smaller_inside(&part, seed, prepare, judge).unwrap_or((part, seed, e));
+            }
+        }
+    }
+    (f.clone(), seed, error)
+}
+
+/// The smallest part of a nested function that fails by itself.
+fn smaller_inside(f: &Func, seed: u64, prepare: &Prepare<'_>, judge: Judge) -> Option<(Func, u64, String)> {
+    f.nodes().iter().flat_map(|n| n.op.bodies()).find_map(|body| {
+        let known = |p: &Value| {
+            let mut known = matches!(body.ty(*p), Type::Tensor(_));
+            body.ty(*p).for_each_sym(&mut |s| known &= generate::SIZES.contains(&&**s));
+            known
+        };
+        if !body.params().iter().all(known) || numrsc_ir::verify(body).is_err() {
+            return None;
+        }
+        let e = test(body, seed, prepare, judge).err()?;
+        Some(smallest(body, seed, e, prepare, judge))
+    })
+}
+
+#[test]
+fn local_llvm() {
+    test_all(|f| judge::with_all_results(&f, true), &compiled(Generator::Llvm), judge::local);
+}
+
+#[test]
+fn local_cranelift() {
+    test_all(|f| judge::with_all_results(&f, true), &compiled(Generator::Cranelift), judge::local);
+}
+
+#[test]
+fn fused_llvm() {
+    test_all(|f| f, &compiled(Generator::Llvm), judge::fused);
+}
+
+#[test]
+fn fused_cranelift() {
+    test_all(|f| f, &compiled(Generator::Cranelift), judge::fused);
+}
+
+#[test]
+fn local_interpreted() {
+    test_all(|f| judge::with_all_results(&f, false), &interpreted, judge::local);
+}
+
+fn interpreted(f: &Func) -> Result<Box<Run>, String> {
+    let machine = Machine { vector_bytes: 16, registers: 16, fused: true };
+    let lowered = lower::lower(f, &lower::Options { machine, sanitize: false }).map_err(|e| e.to_string())?;
+    let types: Vec<_> =
+        f.results().iter().map(|r| f.ty(*r).as_tensor().expect("results are tensors").clone()).collect();
+    let weights = weights(&lowered);
+    Ok(Box::new(move |inputs| {
+        let tensors: Vec<&Tensor> = inputs.iter().map(|x| x.as_tensor()).collect::<Result<_, _>>()?;
+        let shapes: Vec<Vec<i64>> = tensors.iter().map(|t| t.shape().iter().map(|n| *n as i64).collect()).collect();
+        let inputs: Vec<(&[u8], &[i64])> = tensors.iter().zip(&shapes).map(|(t, s)| (&t.bytes()[..], &s[..])).collect();
+        let outputs: Vec<Output> =
+            types.iter().map(|t| Output { room: 0, ..Output::new(t.rank(), t.dtype.size()) }).collect();
+        let filled = interpret(&lowered.module, &weights, &inputs, &outputs, 2).map_err(|e| e.to_string())?;
+        let tensor = |(t, filled): (&numrsc_ir::TensorType, numrsc_ir::kernel::interp::run::Filled)| {
+            let shape = filled.sizes.iter().map(|n| *n as usize).collect();
+            Tensor::new(t.dtype, shape, filled.bytes.into()).map(Data::Tensor)
+        };
+        types.iter().zip(filled).map(tensor).collect()
+    }))
+}
+
+fn weights(lowered: &Lowered) -> Vec<u8> {
+    let mut all = vec![0; lowered.weights.size() as usize];
+    for (offset, bytes) in lowered.weights.pieces() {
+        all[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    all
+}
+
+/// Functions that went wrong once, in the smallest form: `tests/filetests/native`.
+#[test]
+fn functions_that_went_wrong_before() {
+    let folder = numrsc_tests::corpus::root().join("tests/filetests/native");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        for case in text.split("// ====\n") {
+            let f = numrsc_ir::parse(case).unwrap_or_else(|e| panic!("{}: {e}\n{case}", path.display()));
+            let all = judge::with_all_results(&f, true);
+            for generator in GENERATORS {
+                for (f, judge) in [(&f, judge::fused as Judge), (&all, judge::local)] {
+                    for seed in 0..6 {
+                        test(f, seed, &compiled(generator), judge)
+                            .unwrap_or_else(|e| panic!("{}: {generator:?}, seed {seed}: {e}\n{f}", path.display()));
+                    }
+                }
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 0, "there are cases");
+}
+
+/// The judge itself: without errors on purpose it is the evaluator, and a wrong result is noticed.
+#[test]
+fn the_judge_is_the_evaluator() {
+    let mut noticed = 0;
+    for seed in 0..200 {
+        let f = function(seed).without_dead_nodes();
+        for (seed, inputs) in inputs(&f, seed) {
+            let Ok(expected) = eval(&f, &inputs) else { continue };
+            let again =
+                Sway::None.run(&f, &inputs, &mut Default::default()).unwrap_or_else(|e| panic!("{seed}: {e}\n{f}"));
+            let bytes = |d: &[Data]| format!("{d:?}");
+            assert_eq!(bytes(&expected), bytes(&again), "{seed}\n{f}");
+            judge::fused(&f, &inputs, Ok(expected.clone()), seed).unwrap_or_else(|e| panic!("{seed}: {e}\n{f}"));
+
+            // Whatever wrong thing is done to the first number of a result.
+            let wrong: Vec<Data> = expected.iter().map(spoil).collect();
+            if bytes(&wrong) != bytes(&expected) {
+                noticed += i32::from(judge::fused(&f, &inputs, Ok(wrong), seed).is_err());
+                noticed -= i32::from(judge::fused(&f, &inputs, Err("failed".into()), seed).is_ok());
+            }
+        }
+    }
+    assert!(noticed > 400, "only {noticed} wrong results are noticed");
+}
+
+/// The value with the first number multiplied by 1.01 or, of an integer, increased by 1.
+fn spoil(data: &Data) -> Data {
+    use numrsc_ir::Elems;
+    let Data::Tensor(t) = data else { return data.clone() };
+    let mut elems = t.elems();
+    match &mut elems {
+        Elems::Float(v) => v.iter_mut().take(1).for_each(|x| *x = *x * 1.01 + 0.01),
+        Elems::Int(v) => v.iter_mut().take(1).for_each(|x| *x = t.dtype().wrap(*x + 1)),
+        Elems::Str(_) => {}
+    }
+    Tensor::from_elems(t.dtype(), t.shape().to_vec(), &elems).into()
+}
