@@ -274,8 +274,9 @@ impl Sway {
         let moved = (0..exact.len()).map(|i| {
             // Where parts may leave the range of the type, the order decides.
             let in_range = over[i] < largest(dtype) / 4.0 && under[i] > smallest_normal(dtype) * 4.0;
-            if open(exact[i]) && self.is_odd() {
-                return 0.0;
+            if open(exact[i]) {
+                let amount = self.amount();
+                return if amount == 0.0 { exact[i] } else { amount };
             }
             if !in_range && over[i].is_finite() && self.is_odd() {
                 return f64::NAN;
