@@ -219,7 +219,7 @@ pub fn run_until<'f>(
     Ok(stage)
 }
 
-/// Generate code for what [`lower`] made of a function.
+/// Generate code for what [`lower()`] made of a function.
 pub fn generate(
     func: &Func,
     name: &str,
