@@ -30,6 +30,8 @@ struct Scope {
     number: u32,
     stmts: Vec<Stmt>,
     known: HashMap<(Inst, Ty), V>,
+    /// Conditions that hold from here on.
+    checked: HashSet<V>,
     /// The block runs under a condition that may protect its loads.
     guarded: bool,
 }
@@ -46,6 +48,7 @@ pub struct Inner {
 pub struct Later {
     stmts: Vec<Stmt>,
     known: HashMap<(Inst, Ty), V>,
+    checked: HashSet<V>,
 }
 
 /// A `for` whose body is under construction.
@@ -180,12 +183,14 @@ impl Builder {
     pub fn step_back(&mut self, place: usize) -> Later {
         assert!(self.scopes.len() == 1, "every block is closed");
         let stmts = self.scopes[0].stmts.split_off(place);
-        Later { stmts, known: std::mem::take(&mut self.scopes[0].known) }
+        let scope = &mut self.scopes[0];
+        Later { stmts, known: std::mem::take(&mut scope.known), checked: std::mem::take(&mut scope.checked) }
     }
 
     pub fn step_forward(&mut self, later: Later) {
         self.scopes[0].stmts.extend(later.stmts);
         self.scopes[0].known = later.known;
+        self.scopes[0].checked.extend(later.checked);
     }
 
     /// How many values there are so far.
@@ -521,7 +526,10 @@ impl Builder {
         match self.as_const(cond) {
             Some(1) => {}
             Some(_) => self.fail(code),
+            // What was found to hold still does.
+            None if self.scopes.iter().any(|s| s.checked.contains(&cond)) => {}
             None => {
+                self.top().checked.insert(cond);
                 let fail = Block { stmts: vec![Stmt::Fail { code }], results: vec![] };
                 self.top().stmts.push(Stmt::If { cond, then: Block::default(), or: fail, outs: vec![] });
             }

@@ -41,8 +41,10 @@ impl Memory {
 /// What a run needs, as far as it is known before: the arena as a formula over the sizes of the inputs and the number of threads.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan {
-    /// Bytes and time of use of every buffer, from the lowest place to the highest.
+    /// Bytes and time of use of the buffers whose size varies, from the lowest place to the highest. They are above `base`.
     buffers: Vec<(Dim, usize, usize)>,
+    fixed_buffers: Vec<(Dim, usize, usize)>,
+    base: i64,
     /// Bytes of the arena if they depend on nothing.
     pub fixed: Option<u64>,
     /// Does a run need further memory, of sizes that depend on the data?
@@ -55,20 +57,21 @@ pub const THREADS: &str = "threads";
 impl MemoryPlan {
     /// Bytes of the arena for these sizes; `None` if one is missing.
     pub fn arena_bytes(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<u64> {
-        let sizes = self.sizes(of)?;
+        let sizes = sizes(&self.buffers, of)?;
         let mut ends: Vec<i64> = Vec::new();
         for (i, (_, start, end)) in self.buffers.iter().enumerate() {
             let below = self.buffers[..i].iter().zip(&ends).filter(|((_, s, e), _)| s <= end && start <= e);
-            let offset = below.map(|(_, &top)| top).max().unwrap_or(0);
+            let offset = below.map(|(_, &top)| top).max().unwrap_or(self.base);
             ends.push(offset + sizes[i]);
         }
-        Some((ends.into_iter().max().unwrap_or(0) + ALIGN) as u64)
+        Some((ends.into_iter().max().unwrap_or(self.base) + ALIGN) as u64)
     }
 
     /// The most bytes in use at any one time, which no layout can be below.
     pub fn lower_bound(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<u64> {
         let mut changes: Vec<(usize, i64)> = Vec::new();
-        for ((_, start, end), size) in self.buffers.iter().zip(self.sizes(of)?) {
+        let all = [&self.buffers[..], &self.fixed_buffers].concat();
+        for ((_, start, end), size) in all.iter().zip(sizes(&all, of)?) {
             changes.push((*start, size));
             changes.push((*end + 1, -size));
         }
@@ -80,10 +83,11 @@ impl MemoryPlan {
         }
         Some(most as u64)
     }
+}
 
-    fn sizes(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<Vec<i64>> {
-        self.buffers.iter().map(|(bytes, ..)| bytes.eval(of).map(round_up)).collect()
-    }
+/// The bytes of buffers, rounded up to where the next may begin.
+fn sizes(buffers: &[(Dim, usize, usize)], of: &dyn Fn(&Sym) -> Option<i64>) -> Option<Vec<i64>> {
+    buffers.iter().map(|(bytes, ..)| bytes.eval(of).map(round_up)).collect()
 }
 
 #[derive(Default)]
@@ -323,40 +327,42 @@ impl Entry {
         }
     }
 
-    /// Lay out the arena, in front of everything that uses it.
+    /// Lay out the arena, in front of everything that uses it: first the buffers of known size, above them the others.
     pub(super) fn lay_out(&mut self) -> MemoryPlan {
         let (place, _) = self.plan.mark.expect("the main function was lowered");
         let mut buffers = std::mem::take(&mut self.plan.buffers);
         let end = self.plan.position;
         buffers.iter_mut().filter(|b| b.end == usize::MAX).for_each(|b| b.end = end);
-        let typical: Vec<i64> = buffers.iter().map(|b| round_up(typical(&b.bytes))).collect();
-        let offsets = pack(&buffers, &typical);
-        let mut order: Vec<usize> = (0..buffers.len()).collect();
-        order.sort_by_key(|&i| (offsets[i], i));
-        let fixed = buffers.iter().all(|b| b.bytes.as_const().is_some());
+        let (fixed, varying): (Vec<Planned>, Vec<Planned>) =
+            buffers.into_iter().partition(|b| b.bytes.as_const().is_some());
+        let (fixed, offsets, base) = pack(fixed);
+        let (varying, _, _) = pack(varying);
 
         let later = self.b.step_back(place);
-        let mut fixed_bytes = None;
-        if fixed {
-            let total = (0..buffers.len()).map(|i| offsets[i] + typical[i]).max().unwrap_or(0) + ALIGN;
-            fixed_bytes = Some(total as u64);
-            let total = self.b.i64(total);
-            let arena = self.arena(total, buffers.is_empty());
-            for (b, &offset) in buffers.iter().zip(&offsets) {
-                let offset = self.b.i64(offset);
-                self.b.define(b.pointer, arena, offset);
-            }
-        } else {
-            self.lay_out_at_run_time(&buffers, &order);
+        let (total, varying_offsets) = self.lay_out_at_run_time(&varying, base);
+        let arena = self.arena(total, fixed.is_empty() && varying.is_empty());
+        for (b, offset) in fixed.iter().zip(offsets) {
+            let offset = self.b.i64(offset);
+            self.b.define(b.pointer, arena, offset);
+        }
+        for (b, offset) in varying.iter().zip(varying_offsets) {
+            self.b.define(b.pointer, arena, offset);
         }
         self.b.step_forward(later);
         let named = |d: &Dim| d.subst(&|s| self.plan.names.get(s).map(|n| Dim::sym(n.clone())));
-        let buffers = order.iter().map(|&i| &buffers[i]).map(|b| (named(&b.bytes), b.start, b.end)).collect();
-        MemoryPlan { buffers, fixed: fixed_bytes, heap: self.plan.heap }
+        let times = |b: &Planned| (named(&b.bytes), b.start, b.end);
+        MemoryPlan {
+            fixed: varying.is_empty().then_some((base + ALIGN) as u64),
+            fixed_buffers: fixed.iter().map(times).collect(),
+            base,
+            buffers: varying.iter().map(times).collect(),
+            heap: self.plan.heap,
+        }
     }
 
-    /// The order of buffers is that of the typical case; each lies above all that live at the same time and are below it there.
-    fn lay_out_at_run_time(&mut self, buffers: &[Planned], order: &[usize]) {
+    /// The bytes of the arena and the offsets of buffers above `base`. Their order is that of the typical case; each lies above all that live at the
+    /// same time and are below it there.
+    fn lay_out_at_run_time(&mut self, buffers: &[Planned], base: i64) -> (V, Vec<V>) {
         let mut sizes = Sizes::default();
         for b in buffers {
             b.bytes.for_each_sym(&mut |s| {
@@ -364,28 +370,27 @@ impl Entry {
                 sizes.symbols.insert(s.clone(), V(number));
             });
         }
-        let mut places: Vec<(V, V)> = vec![(self.context, self.context); buffers.len()];
+        let mut offsets: Vec<V> = Vec::new();
+        let mut ends: Vec<V> = Vec::new();
         let (more, mask, zero) = (self.b.i64(ALIGN - 1), self.b.i64(-ALIGN), self.b.i64(0));
-        let mut total = zero;
-        for (n, &i) in order.iter().enumerate() {
-            let bytes = self.size(&mut sizes, &buffers[i].bytes).expect("all symbols are values");
+        let base = self.b.i64(base);
+        let mut total = base;
+        for (i, buffer) in buffers.iter().enumerate() {
+            let bytes = self.size(&mut sizes, &buffer.bytes).expect("all symbols are values");
             let bytes = self.b.binary(Binary::SMax, bytes, zero);
             let bytes = self.checked_add(bytes, more);
             let bytes = self.b.and(bytes, mask);
-            let mut offset = zero;
-            for &j in order[..n].iter().filter(|&&j| overlap(&buffers[i], &buffers[j])) {
-                offset = self.b.binary(Binary::SMax, offset, places[j].1);
+            let mut offset = base;
+            for j in (0..i).filter(|&j| overlap(buffer, &buffers[j])) {
+                offset = self.b.binary(Binary::SMax, offset, ends[j]);
             }
             let end = self.checked_add(offset, bytes);
             total = self.b.binary(Binary::SMax, total, end);
-            places[i] = (offset, end);
+            offsets.push(offset);
+            ends.push(end);
         }
         let slack = self.b.i64(ALIGN);
-        let total = self.checked_add(total, slack);
-        let arena = self.arena(total, false);
-        for (b, (offset, _)) in buffers.iter().zip(&places) {
-            self.b.define(b.pointer, arena, *offset);
-        }
+        (self.checked_add(total, slack), offsets)
     }
 
     /// The arena, which the runtime makes larger if it is too small.
@@ -420,13 +425,15 @@ fn overlap(a: &Planned, b: &Planned) -> bool {
     a.start <= b.end && b.start <= a.end
 }
 
-/// Offsets by which no two buffers in use at the same time overlap: the largest first, each in the lowest gap that it fits.
-fn pack(buffers: &[Planned], sizes: &[i64]) -> Vec<i64> {
-    let mut order: Vec<usize> = (0..buffers.len()).collect();
-    order.sort_by_key(|&i| (-sizes[i], buffers[i].start, i));
+/// Buffers from the lowest to the highest, their offsets, and the end of the last: no two in use at the same time overlap. The largest is placed
+/// first, each in the lowest gap that it fits.
+fn pack(buffers: Vec<Planned>) -> (Vec<Planned>, Vec<i64>, i64) {
+    let sizes: Vec<i64> = buffers.iter().map(|b| round_up(typical(&b.bytes))).collect();
+    let mut by_size: Vec<usize> = (0..buffers.len()).collect();
+    by_size.sort_by_key(|&i| (-sizes[i], buffers[i].start, i));
     let mut offsets = vec![0; buffers.len()];
     let mut placed: Vec<usize> = Vec::new();
-    for i in order {
+    for i in by_size {
         let mut taken: Vec<(i64, i64)> = placed
             .iter()
             .filter(|&&j| overlap(&buffers[i], &buffers[j]))
@@ -443,7 +450,11 @@ fn pack(buffers: &[Planned], sizes: &[i64]) -> Vec<i64> {
         offsets[i] = at;
         placed.push(i);
     }
-    offsets
+    let end = offsets.iter().zip(&sizes).map(|(o, s)| o + s).max().unwrap_or(0);
+    let mut placed: Vec<(i64, Planned)> = offsets.into_iter().zip(buffers).collect();
+    placed.sort_by_key(|(offset, b)| (*offset, b.start));
+    let (offsets, buffers) = placed.into_iter().unzip();
+    (buffers, offsets, end)
 }
 
 /// A value of the entry as a symbol.
