@@ -27,6 +27,11 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(|func| Ok(func.without_dead_nodes())),
     },
     Pass {
+        name: "literals",
+        why: "before folding: a weight and its zero point are then a function of the weight alone, which may stay narrow",
+        step: Step::Tensor(|func| numrsc_passes::literals(func).map_err(|e| Error::Codegen(e.to_string()))),
+    },
+    Pass {
         name: "fold",
         why: "before lowering: what is constant needs no kernel, and no place in memory but its own",
         step: Step::Tensor(|func| numrsc_passes::fold(func).map_err(|e| Error::Codegen(e.to_string()))),
@@ -214,7 +219,7 @@ pub fn run_until<'f>(
     Ok(stage)
 }
 
-/// Generate code for what [`lower`] made of a function.
+/// Generate code for what [`lower()`] made of a function.
 pub fn generate(
     func: &Func,
     name: &str,

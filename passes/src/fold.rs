@@ -2,12 +2,14 @@
 use crate::weights::is_widened_weight;
 use crate::{Error, Result};
 use numrsc_ir::{Data, Env, Func, Op, Tensor, Type, Value, eval_op};
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 /// A constant may be this much larger than what it was made of.
 const GROWTH: usize = 8;
 /// Constants up to this many bytes are made of anything.
 const SMALL: usize = 1 << 16;
+/// Views that repeat elements are known up to this many bytes: they are not kept, only what is made of them.
+const REPEATED: usize = 1 << 26;
 
 /// The function with constant nodes computed.
 pub fn fold(func: &Func) -> Result<Func> {
@@ -53,7 +55,7 @@ impl Folder<'_> {
         let bytes = elements * ty.dtype.size().max(8);
         let from: usize = args.iter().map(|t| t.bytes().len()).sum();
         let views_that_repeat = matches!(node.op, Op::Broadcast { .. } | Op::Iota { .. });
-        let most = if views_that_repeat { SMALL } else { SMALL.max(from.saturating_mul(GROWTH)) };
+        let most = if views_that_repeat { REPEATED } else { SMALL.max(from.saturating_mul(GROWTH)) };
         if bytes > most || (bytes > SMALL && ty.dtype.size() > 1 && is_widened_weight(self.func, v)) {
             return None;
         }
@@ -85,22 +87,82 @@ impl Folder<'_> {
     }
 
     fn place_node(&mut self, v: Value, op: &Op) -> Result<Value> {
-        let args = self.func.node(v).args.clone();
-        let args = args.iter().map(|&a| self.place(a)).collect::<Result<Vec<Value>>>()?;
+        let mut args = self.func.node(v).args.clone();
+        // Nested functions hold the constants that they captured, and are folded as well. `first` is the first capture.
         let op = match op {
-            // Nested functions are folded as well.
             Op::If { then, or, types } => {
-                Op::If { then: fold(then)?.into(), or: fold(or)?.into(), types: types.clone() }
+                let (kept, [then, or]) = self.sink(&args, 1, 0, [then, or])?;
+                args = kept;
+                Op::If { then: fold(&then)?.into(), or: fold(&or)?.into(), types: types.clone() }
             }
             Op::Loop { states, body, types } => {
-                Op::Loop { states: *states, body: fold(body)?.into(), types: types.clone() }
+                let (kept, [body]) = self.sink(&args, 2 + *states as usize, 2 + *states as usize, [body])?;
+                args = kept;
+                Op::Loop { states: *states, body: fold(&body)?.into(), types: types.clone() }
             }
             other => other.clone(),
         };
+        let args = args.iter().map(|&a| self.place(a)).collect::<Result<Vec<Value>>>()?;
         let at = self.out.push(op, &args).map_err(|e| invalid(&e))?;
         self.placed.insert(v, at);
         Ok(at)
     }
+}
+
+impl Folder<'_> {
+    /// Constants among the captures move into the functions that capture them: there they can be packed and folded. The captures are the operands
+    /// from `first` on, and the parameters from `first_param` on. Gives the operands that are left.
+    fn sink<const N: usize>(
+        &self,
+        args: &[Value],
+        first: usize,
+        first_param: usize,
+        bodies: [&Arc<Func>; N],
+    ) -> Result<(Vec<Value>, [Func; N])> {
+        let mut constants: HashMap<usize, Tensor> = HashMap::new();
+        for (i, a) in args[first..].iter().enumerate() {
+            let param = first_param + i;
+            // A parameter whose type names sizes may be the one that defines them.
+            let plain = |f: &Func| f.ty(f.params()[param]) == self.func.ty(*a);
+            if let Some(value) = self.known.get(a)
+                && bodies.iter().all(|f| plain(f))
+                && self.func.ty(*a).as_tensor().is_ok_and(|t| t.static_shape().is_some())
+            {
+                constants.insert(param, value.clone());
+            }
+        }
+        let kept =
+            args.iter().enumerate().filter(|(i, _)| *i < first || !constants.contains_key(&(i - first + first_param)));
+        let kept = kept.map(|(_, a)| *a).collect();
+        let mut sunk = Vec::with_capacity(N);
+        for f in bodies {
+            sunk.push(with_constants(f, &constants)?);
+        }
+        Ok((kept, sunk.try_into().unwrap_or_else(|_| unreachable!("one for each"))))
+    }
+}
+
+/// The function with some parameters replaced by constants.
+fn with_constants(func: &Func, constants: &HashMap<usize, Tensor>) -> Result<Func> {
+    let mut out = Func::new();
+    let mut placed: HashMap<Value, Value> = HashMap::new();
+    let params = func.params();
+    for (i, &p) in params.iter().enumerate().filter(|(i, _)| !constants.contains_key(i)) {
+        placed.insert(p, out.param(func.ty(p).clone()).map_err(|e| invalid(&e))?);
+        out.param_names.extend(func.param_names.get(i).cloned());
+    }
+    for (v, node) in func.values() {
+        let op = match constants.get(&(v.0 as usize)).filter(|_| (v.0 as usize) < params.len()) {
+            Some(value) => Op::Const { value: value.clone() },
+            None if placed.contains_key(&v) => continue,
+            None => node.op.clone(),
+        };
+        let args: Vec<Value> = node.args.iter().map(|a| placed[a]).collect();
+        placed.insert(v, out.push(op, &args).map_err(|e| invalid(&e))?);
+    }
+    out.set_results(func.results().iter().map(|r| placed[r]).collect());
+    out.result_names.clone_from(&func.result_names);
+    Ok(out)
 }
 
 fn invalid(e: &numrsc_ir::Error) -> Error {

@@ -3,6 +3,7 @@
 //! Passes are pure functions from one IR to the next and know targets only as data.
 mod error;
 mod fold;
+mod literals;
 pub mod lower;
 mod machine;
 pub mod scalar;
@@ -10,4 +11,5 @@ mod weights;
 
 pub use error::{Error, Result};
 pub use fold::fold;
+pub use literals::literals;
 pub use machine::Machine;

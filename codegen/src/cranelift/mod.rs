@@ -1,6 +1,6 @@
 //! The Cranelift backend: compiles for the machine it runs on, in pure Rust and faster than LLVM.
 //!
-//! Cranelift has vectors of 128 bits and not every operation on every element: [`parts`] holds how vectors of any width are
+//! Cranelift has vectors of 128 bits and not every operation on every element: `parts` holds how vectors of any width are
 //! made of these or of single lanes. What the CPU lacks is written out in simpler instructions, so that no code calls a library.
 mod arithmetic;
 mod control;

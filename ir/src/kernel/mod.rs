@@ -19,6 +19,7 @@
 //! For GPUs, `for` has the axes `block` and `thread`, buffers may be shared by a block, and `barrier` separates its phases.
 pub mod build;
 pub mod interp;
+mod localise;
 mod parse;
 mod print;
 mod renumber;
@@ -27,6 +28,7 @@ mod tests;
 mod verify;
 pub mod words;
 
+pub use localise::localise;
 pub use parse::parse;
 use std::fmt;
 pub use verify::{MAX_DEPTH, MAX_LANES, verify};

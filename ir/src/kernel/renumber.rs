@@ -62,7 +62,7 @@ fn values(block: &mut Block, f: &mut dyn FnMut(&mut V)) {
     block.results.iter_mut().for_each(f);
 }
 
-fn operands(inst: &mut Inst, f: &mut dyn FnMut(&mut V)) {
+pub(super) fn operands(inst: &mut Inst, f: &mut dyn FnMut(&mut V)) {
     match inst {
         Inst::Const(_) | Inst::Iota | Inst::Buffer { .. } => {}
         Inst::Unary(_, a) | Inst::Convert(_, a) | Inst::Splat(a) | Inst::Extract(a, _) | Inst::Reduce(_, a) => f(a),

@@ -21,7 +21,7 @@ pub use memory::{MemoryPlan, THREADS};
 use numrsc_ir::{
     Dim, Func, Op, Type, Value,
     dim::Sym,
-    kernel::{FuncId, Function, Kind, Module, Ty, V, build::Builder, context},
+    kernel::{FuncId, Function, Kind, Module, Ty, V, build::Builder, context, localise},
 };
 use sizes::Sizes;
 use std::collections::{HashMap, HashSet};
@@ -75,6 +75,8 @@ pub(crate) struct Frame<'f> {
     pub homes: HashMap<Value, ResultHome>,
     /// Results of tuples that somebody owns.
     pub taken: HashSet<(Value, usize)>,
+    /// The nodes that have each value as an operand.
+    pub users: Vec<Vec<Value>>,
     /// After which node each stored value is not needed any more.
     pub last_use: Vec<usize>,
 }
@@ -97,7 +99,8 @@ impl Entry {
 
     fn finish(mut self) -> Lowered {
         let memory = self.lay_out();
-        let entry = self.b.finish("entry", vec![]);
+        let mut entry = self.b.finish("entry", vec![]);
+        localise(&mut entry);
         self.functions.push(entry);
         let module = Module { functions: self.functions };
         Lowered { module, weights: self.weights, messages: self.shared.messages, memory }
@@ -155,6 +158,7 @@ impl Entry {
             others: HashMap::new(),
             homes: HashMap::new(),
             taken: HashSet::new(),
+            users: users(func),
             last_use: vec![],
         };
         for (r, home) in func.results().iter().zip(homes) {
@@ -345,6 +349,14 @@ fn place(func: &Func, v: Value) -> String {
         Op::Param { .. } => String::new(),
         op => format!("`{op}` {v}"),
     }
+}
+
+fn users(func: &Func) -> Vec<Vec<Value>> {
+    let mut users = vec![Vec::new(); func.nodes().len()];
+    for (v, node) in func.values() {
+        node.args.iter().for_each(|a| users[a.0 as usize].push(v));
+    }
+    users
 }
 
 /// After which node each stored value is not needed any more.

@@ -127,10 +127,11 @@ impl Entry {
     /// Do all users of a constant keep it in their own order?
     fn is_packed_only(&self, frame: &Frame<'_>, v: Value) -> bool {
         let func = frame.scope.func;
-        let users = |v: Value| func.values().filter(move |(_, n)| n.args.contains(&v));
-        let packed = |v: Value| users(v).next().is_some() && users(v).all(|(_, n)| contract::packs(func, n, v));
-        let packed_after = |(w, _): (Value, _)| widened_weight(func, w).is_some() && packed(w);
-        let all_widened = users(v).next().is_some() && users(v).all(packed_after);
+        let users = |v: Value| &frame.users[v.0 as usize];
+        let packed =
+            |v: Value| !users(v).is_empty() && users(v).iter().all(|&u| contract::packs(func, func.node(u), v));
+        let packed_after = |&w: &Value| widened_weight(func, w).is_some() && packed(w);
+        let all_widened = !users(v).is_empty() && users(v).iter().all(packed_after);
         !func.results().contains(&v) && (packed(v) || all_widened)
     }
 
