@@ -74,14 +74,20 @@ pub fn local(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed:
         let operands: Vec<&[Data]> = node.args.iter().map(|a| &values[a.0 as usize][..]).collect();
         let native = func.results().iter().position(|r| *r == v).and_then(|i| got.get(i));
         let samples = match &node.op {
-            Op::Param { index, .. } => vec![inputs[*index as usize].clone()],
-            op => match samples(op, &operands, &mut env, seed ^ u64::from(v.0))
-                .map_err(|e| at(format!("native code runs, but the evaluator fails: {e}")))?
-            {
-                Some(samples) => samples,
-                // What follows depends on what is not determined.
-                None => return Ok(Count { skipped: count.skipped + 1, ..count }),
-            },
+            Op::Param { index, .. } => Some(vec![inputs[*index as usize].clone()]),
+            op => samples(op, &operands, &mut env, seed ^ u64::from(v.0))
+                .map_err(|e| at(format!("native code runs, but the evaluator fails: {e}")))?,
+        };
+        let samples = match (samples, native) {
+            (Some(samples), _) => samples,
+            (None, Some(native)) => {
+                count.skipped += 1;
+                unify(&node.ty, native, &mut env).map_err(at)?;
+                values.push(vec![native.clone()]);
+                continue;
+            }
+            // What follows depends on what is not determined.
+            (None, None) => return Ok(Count { skipped: count.skipped + 1, ..count }),
         };
         let shape = |d: &Data| d.as_tensor().ok().map(|t| t.shape().to_vec());
         if samples.iter().any(|s| shape(s) != shape(&samples[0])) {
@@ -105,9 +111,7 @@ pub fn local(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed:
 fn samples(op: &Op, operands: &[&[Data]], env: &mut Env, seed: u64) -> Result<Option<Vec<Data>>, String> {
     let dtypes: Vec<DType> = operands.iter().filter_map(|x| x[0].as_tensor().ok().map(Tensor::dtype)).collect();
     let single = operands.iter().all(|x| x.len() == 1);
-    let bitcast =
-        matches!(op, Op::Map { f } if matches!(f.steps(), [Step::Arg(_), Step::Call(c)] if c.f == ScalarFn::Bitcast));
-    if single && (bitcast || is_exact(op, &dtypes)) {
+    if single && is_exact(op, &dtypes) {
         let args: Vec<&Data> = operands.iter().map(|x| &x[0]).collect();
         return eval_op(op, &args, env).map(|d| Some(vec![d]));
     }

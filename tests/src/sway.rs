@@ -268,16 +268,15 @@ impl Sway {
             (magnitude.clone(), vec![1.0; exact.len()])
         };
         // Padding may count as zeros or not at all, which differs where weights are not finite.
-        let open = |x: f64| x.is_nan() && matches!(op, Op::Conv { .. }) && weights_are_special(args);
+        let is_open = exact.iter().any(|x| x.is_nan()) && matches!(op, Op::Conv { .. }) && weights_are_special(args);
+        if is_open && !matches!(self, Sway::None) {
+            return Err("padding and weights that are not finite".into());
+        }
         // Rows are combined in place, so that every update is rounded.
         let (unit, least) = if matches!(op, Op::Scatter { .. }) { own_unit(dtype) } else { unit(dtype) };
         let moved = (0..exact.len()).map(|i| {
             // Where parts may leave the range of the type, the order decides.
             let in_range = over[i] < largest(dtype) / 4.0 && under[i] > smallest_normal(dtype) * 4.0;
-            if open(exact[i]) {
-                let amount = self.amount();
-                return if amount == 0.0 { exact[i] } else { amount };
-            }
             if !in_range && over[i].is_finite() && self.is_odd() {
                 return f64::NAN;
             }
