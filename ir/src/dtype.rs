@@ -115,6 +115,7 @@ impl DType {
             DType::F32 => f64::from(f32::MAX),
             DType::F16 => f16::MAX.to_f64(),
             DType::BF16 => bf16::MAX.to_f64(),
+            DType::F8E8M0 => 2f64.powi(127),
             _ => mini(self).max,
         }
     }
@@ -326,6 +327,15 @@ mod tests {
         assert_eq!(DType::F16.round(2f64.powi(-25) * (1.0 + 2f64.powi(-40))), 2f64.powi(-24));
         assert_eq!(DType::F16.round(1e300), f64::INFINITY);
         assert_eq!(DType::F16.round(-1e-300), 0.0);
+    }
+
+    #[test]
+    fn the_largest_value_is_one_and_twice_it_is_none() {
+        for d in DType::ALL.iter().copied().filter(|d| d.is_float()) {
+            let max = d.max_finite();
+            assert_eq!(d.round(max), max, "{d}");
+            assert!(d.round(max * 2.0) == max || !d.round(max * 2.0).is_finite(), "{d}");
+        }
     }
 
     #[test]
