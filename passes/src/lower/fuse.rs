@@ -199,9 +199,8 @@ impl<'f> Fuser<'f> {
         let shape = self.shape(root);
         match &self.func.node(root).op {
             Op::Map { .. } => self.domain(root, &shape),
-            op @ Op::Reduce { axes, .. } => {
+            Op::Reduce { axes, .. } => {
                 let kept = self.domain(root, &shape);
-                let _ = op;
                 self.reduce_index(v, axes, &kept)
             }
             op if is_view(op) || matches!(op, Op::Gather { .. }) => {

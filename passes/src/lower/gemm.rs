@@ -152,13 +152,12 @@ impl Gemm {
         });
         for i in 0..height {
             let at = &Dim::sym(row_name.clone()) + &Dim::Const(i64::from(i));
-            for (j, (name, first, mask)) in columns.iter().enumerate() {
+            for (j, (name, _, mask)) in columns.iter().enumerate() {
                 let sum = sums[i as usize * columns.len() + j];
                 let sum = if dtype.is_float() { scalar::round_float(cx.b, sum, dtype) } else { sum };
                 let position = self.out.position.subst(&|s| {
                     if *s == self.row { Some(at.clone()) } else { (*s == self.column).then(|| Dim::sym(name.clone())) }
                 });
-                let _ = first;
                 let index = cx.uniform(&position);
                 let raw = scalar::encode(cx.b, dtype, sum);
                 match mask {

@@ -217,8 +217,7 @@ impl Entry {
         for (&r, &home) in func.results().iter().zip(homes) {
             self.shared.place = place(func, r);
             let slot = match func.ty(r) {
-                Type::Tensor(t) if home == ResultHome::Scalar => {
-                    let _ = t;
+                Type::Tensor(_) if home == ResultHome::Scalar => {
                     let x = self.scalar(frame, r);
                     Slot::Tensor { pointer: x, sizes: vec![] }
                 }
