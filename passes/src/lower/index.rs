@@ -197,7 +197,9 @@ impl Cx<'_> {
         let step = self.b.i64(i64::from(number));
         let at = self.b.add(lane.base, step);
         replaced.push((lane.sym.clone(), self.symbols.insert(lane.sym.clone(), at)));
-        let varying: Vec<(Sym, V)> = self.varying.iter().map(|(s, vs)| (s.clone(), vs[number as usize])).collect();
+        // Indices that were loaded for fewer lanes belong to loops that are closed.
+        let varying: Vec<(Sym, V)> =
+            self.varying.iter().filter_map(|(s, vs)| Some((s.clone(), *vs.get(number as usize)?))).collect();
         for (s, v) in varying {
             let old = self.symbols.insert(s.clone(), v);
             replaced.push((s, old));
