@@ -1,6 +1,7 @@
 //! Passes of numrsc: from the imported tensor IR to kernels, an entry function and a memory plan.
 //!
 //! Passes are pure functions from one IR to the next and know targets only as data.
+pub mod egraph;
 mod error;
 mod fold;
 mod literals;
@@ -9,6 +10,7 @@ mod machine;
 pub mod scalar;
 mod weights;
 
+pub use egraph::{Level, optimise};
 pub use error::{Error, Result};
 pub use fold::fold;
 pub use literals::literals;

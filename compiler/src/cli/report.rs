@@ -86,6 +86,7 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
             "cpu_features": w.codegen.features,
             "dims": import.dims,
             "distinct_dims": import.distinct_dims,
+            "level": w.options.level as u8,
             "sanitize": w.options.sanitize,
             "jobs": w.options.jobs,
             "cache": w.options.cache.as_ref().map(|c| c.display().to_string()),
