@@ -33,6 +33,12 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(|func, _| Ok(func.without_dead_nodes())),
     },
     Pass {
+        name: "unroll",
+        from: Level::O2,
+        why: "before everything that looks at single nodes: the rounds of short loops are ordinary nodes then",
+        step: Step::Tensor(|func, _| numrsc_passes::unroll(func)),
+    },
+    Pass {
         name: "literals",
         from: Level::O1,
         why: "before folding: a weight and its zero point are then a function of the weight alone, which may stay narrow",
@@ -48,7 +54,7 @@ pub const PIPELINE: &[Pass] = &[
         name: "optimise",
         from: Level::O2,
         why: "on the smallest graph, and before anything is decided about loops and memory",
-        step: Step::Tensor(|func, cx| numrsc_passes::optimise(func, cx.level, cx.machine).map(|(func, _)| func)),
+        step: Step::Tensor(|func, cx| numrsc_passes::optimise(func, cx.level, cx.machine, cx.without).map(|(func, _)| func)),
     },
     Pass {
         name: "fold-again",
@@ -66,9 +72,11 @@ pub const PIPELINE: &[Pass] = &[
 
 /// What passes may choose by.
 #[derive(Clone, Copy, Debug)]
-pub struct PassContext {
+pub struct PassContext<'o> {
     pub level: Level,
     pub machine: Machine,
+    /// Rules of the optimiser that are not used.
+    pub without: &'o [String],
 }
 
 /// A row of [`PIPELINE`].
@@ -87,7 +95,7 @@ enum Step {
     /// Done by the front end before.
     Import,
     /// From tensor IR to tensor IR.
-    Tensor(fn(&Func, PassContext) -> numrsc_passes::Result<Func>),
+    Tensor(fn(&Func, PassContext<'_>) -> numrsc_passes::Result<Func>),
     /// From tensor IR to kernel IR.
     Lower,
 }
@@ -119,6 +127,8 @@ pub struct Options {
     /// A name, `native`, or empty for the plainest CPU of the triple.
     pub cpu: String,
     pub level: Level,
+    /// Rules of the optimiser that are not used, by name.
+    pub without_rules: Vec<String>,
     /// Check every access of memory at run time.
     pub sanitize: bool,
     /// Threads that compile; 0 for as many as there are cores.
@@ -134,6 +144,7 @@ impl Default for Options {
             triple: String::new(),
             cpu: "native".into(),
             level: Level::default(),
+            without_rules: vec![],
             sanitize: false,
             jobs: 0,
             cache: None,
@@ -222,7 +233,7 @@ pub fn run_until<'f>(
     phases: &mut Phases,
 ) -> Result<Stage<'f>> {
     let mut stage = Stage::Tensor(Cow::Borrowed(func));
-    let cx = PassContext { level: options.level, machine: codegen.machine };
+    let cx = PassContext { level: options.level, machine: codegen.machine, without: &options.without_rules };
     for pass in PIPELINE.iter().filter(|p| p.from <= options.level) {
         let start = Instant::now();
         stage = match (&pass.step, stage) {

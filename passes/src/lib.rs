@@ -8,6 +8,7 @@ mod literals;
 pub mod lower;
 mod machine;
 pub mod scalar;
+mod unroll;
 mod weights;
 
 pub use egraph::{Level, optimise};
@@ -15,3 +16,4 @@ pub use error::{Error, Result};
 pub use fold::fold;
 pub use literals::literals;
 pub use machine::Machine;
+pub use unroll::unroll;

@@ -4,7 +4,7 @@ use numrsc_passes::{
     Level, Machine,
     egraph::{
         rule::{Rule, rule},
-        rules,
+        optimality, rules,
     },
     optimise,
 };
@@ -62,7 +62,7 @@ fn optimised_random_functions_give_the_same_bits() {
     let mut changed = 0;
     for seed in 0..count() {
         let f = func(seed, Config { special: seed % 3 == 1, steps: 4 + seed as usize % 30, ..Config::default() });
-        let (g, _) = optimise(&f, Level::O2, MACHINE).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"));
+        let (g, _) = optimise(&f, Level::O2, MACHINE, &[]).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"));
         verify(&g).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}\n{g}"));
         changed += usize::from(g != f.without_dead_nodes());
         let args: Vec<Data> = inputs(&f, seed, seed % 3 == 1).into_iter().map(Data::Tensor).collect();
@@ -82,7 +82,7 @@ fn optimised_random_functions_give_the_same_bits() {
 fn rounding_rules_change_results_by_rounding() {
     for seed in 0..count() / 3 {
         let f = func(seed, Config { steps: 4 + seed as usize % 20, ..Config::default() });
-        let (g, _) = optimise(&f, Level::O3, MACHINE).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"));
+        let (g, _) = optimise(&f, Level::O3, MACHINE, &[]).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"));
         verify(&g).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}\n{g}"));
         let args: Vec<Data> = inputs(&f, seed, false).into_iter().map(Data::Tensor).collect();
         if let Err(e) = judge::fused(&f, &args, eval(&g, &args).map_err(|e| e.to_string()), seed) {
@@ -95,9 +95,27 @@ fn rounding_rules_change_results_by_rounding() {
 fn the_same_function_is_optimised_the_same_way() {
     for seed in 0..40 {
         let f = func(seed, Config { steps: 30, ..Config::default() });
-        let once = optimise(&f, Level::O3, MACHINE).map(|(g, _)| g.to_string());
-        assert_eq!(once.ok(), optimise(&f, Level::O3, MACHINE).map(|(g, _)| g.to_string()).ok(), "seed {seed}");
+        let once = optimise(&f, Level::O3, MACHINE, &[]).map(|(g, _)| g.to_string());
+        assert_eq!(once.ok(), optimise(&f, Level::O3, MACHINE, &[]).map(|(g, _)| g.to_string()).ok(), "seed {seed}");
     }
+}
+
+/// Where an exact search finishes, the greedy choice costs hardly more than the best.
+#[test]
+fn extraction_is_near_the_optimum() {
+    let (mut greedy, mut best, mut finished, mut equal) = (0, 0, 0, 0);
+    for seed in 0..200 {
+        let f = func(seed, Config { steps: 6, depth: 0, ..Config::default() });
+        for (found, exact) in optimality(&f, Level::O2, MACHINE, 20_000).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}")) {
+            let Some(exact) = exact else { continue };
+            assert!(exact <= found, "seed {seed}: {found} is less than the best, {exact}\n{f}");
+            (greedy, best) = (greedy + found, best + exact);
+            finished += 1;
+            equal += usize::from(found == exact);
+        }
+    }
+    println!("{equal} of {finished} regions have the best choice; all together cost {greedy}, the best {best}");
+    assert!(finished > 50 && greedy <= best + best / 50, "{greedy} is far from {best} ({finished} regions)");
 }
 
 /// The same bits, where one NaN is like another.

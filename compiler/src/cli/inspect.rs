@@ -140,7 +140,7 @@ fn explain(args: &Args, node: Option<Value>, func: &Func) -> Result<String, Fail
         }
         return numrsc_passes::egraph::explain(&folded, node, options.level, codegen.machine).map_err(failed);
     }
-    let (_, report) = numrsc_passes::optimise(&folded, options.level, codegen.machine).map_err(failed)?;
+    let (_, report) = numrsc_passes::optimise(&folded, options.level, codegen.machine, &options.without_rules).map_err(failed)?;
     let ms = |picoseconds: u64| format!("{:.3} ms", picoseconds as f64 / 1e9);
     let mut rows = vec![
         ("predicted before".to_owned(), ms(report.before)),
@@ -160,6 +160,7 @@ fn options(args: &Args) -> Options {
         triple: args.target.clone().unwrap_or_default(),
         cpu: args.cpu.clone().unwrap_or_else(|| plain.to_owned()),
         level: args.level.level,
+        without_rules: args.level.without_rule.clone(),
         sanitize: args.sanitize,
         ..Options::default()
     }

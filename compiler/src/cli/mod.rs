@@ -103,6 +103,16 @@ struct LevelArgs {
     /// 0: nothing; 1: constants and cleanups; 2: all rules that keep every bit; 3: also rules that change floats by rounding, and a wider search
     #[arg(short = 'O', value_name = "LEVEL", default_value = "2", value_parser = parse_level)]
     level: Level,
+    /// Do not use a rule of the optimiser (see `numrsc inspect --explain`); may be given more than once
+    #[arg(long, value_name = "RULE", value_parser = known_rule)]
+    without_rule: Vec<String>,
+}
+
+fn known_rule(name: &str) -> Result<String, String> {
+    match numrsc_passes::egraph::rule_names().contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err("there is no such rule".into()),
+    }
 }
 
 fn parse_level(text: &str) -> Result<Level, String> {
@@ -142,6 +152,7 @@ impl BuildArgs {
             triple: target.unwrap_or_default().to_owned(),
             cpu: self.cpu.clone().unwrap_or_else(|| plain.to_owned()),
             level: self.level.level,
+            without_rules: self.level.without_rule.clone(),
             sanitize: self.sanitize,
             jobs: self.jobs.map_or(0, NonZeroUsize::get),
             cache: if self.no_cache { None } else { cache_directory(quiet) },

@@ -3,7 +3,7 @@
 //! Time is work over achievable speed, and at least bytes over bandwidth, plus the launch of a kernel. Functions of elements are taken to be fused into
 //! their neighbours: they cost arithmetic, not memory. What is constant costs nothing. Sizes that are not known are taken to be typical.
 use super::term::{Fact, Known, attribute_count, function};
-use crate::Machine;
+use crate::{Machine, lower::Traffic};
 use numrsc_ir::{Dim, ScalarFn, TensorType, attr::Attr, scalar::Sig};
 
 /// What a dimension is taken to be where it is not known.
@@ -89,7 +89,11 @@ impl CostModel {
         let shared: u64 = batch.iter().map(|&s| size(&b.shape[s as usize])).product();
         let columns = elements_of(b) / (depth * shared).max(1);
         let rows = elements_of(a) / (depth * shared).max(1);
-        self.products(count(own).saturating_mul(depth), columns.max(rows) >= self.lanes, moved)
+        // Columns that do not lie one after the other are packed before, like a transpose.
+        let last = b.rank() as i64 - 1;
+        let apart = sum.is_empty() || ints(kids[5]).is_some_and(|s| s.contains(&last)) || batch.contains(&last);
+        let packing = if apart && !kids[1].constant() { LAUNCH / 4 + elements_of(b) * 60 } else { 0 };
+        packing + self.products(count(own).saturating_mul(depth), columns.max(rows) >= self.lanes, moved)
     }
 
     fn conv(&self, kids: &[&Fact], own: &Known, moved: u64) -> u64 {
@@ -97,6 +101,11 @@ impl CostModel {
         let depth: u64 = w.shape.iter().skip(1).map(size).product();
         self.products(count(own).saturating_mul(depth), depth > 16, moved)
     }
+}
+
+/// What kernels cost besides arithmetic: their launches, and what they move.
+pub(crate) fn overhead(traffic: Traffic) -> u64 {
+    traffic.kernels * LAUNCH / 2 + memory(traffic.moved)
 }
 
 fn ints(f: &Fact) -> Option<Vec<i64>> {

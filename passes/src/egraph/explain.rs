@@ -1,8 +1,9 @@
 //! Why a node became what it became: egg's proof, step by step.
-use super::{Level, Optimiser, encode::encode, known, regions, regions::Piece, rule::Rule};
+use super::{Level, Optimiser, encode::encode, known, regions, regions::Piece};
 use crate::{Error, Machine, Result};
 use egg::Id;
 use numrsc_ir::{Func, Value};
+use std::collections::BTreeMap;
 
 /// The steps from a node of a function to what the optimiser chose for it, one term per line.
 pub fn explain(func: &Func, value: Value, level: Level, machine: Machine) -> Result<String> {
@@ -12,13 +13,12 @@ pub fn explain(func: &Func, value: Value, level: Level, machine: Machine) -> Res
         Piece::Node(_) => None,
     });
     let (region, at) = found.ok_or_else(missing)?;
-    let rules: Vec<Rule> = level.rules();
-    let optimiser = Optimiser::new(&rules, level, machine);
+    let optimiser = Optimiser::new(level, machine, &[]);
     let inputs = region.inputs.iter().map(|i| known(func, *i)).collect();
     let (graph, classes) = encode(&region.func, inputs, true);
     let class = classes[at.0 as usize];
     let original = graph.id_to_expr(class);
-    let mut graph = optimiser.saturate(graph, &mut Default::default());
+    let mut graph = optimiser.saturate(&optimiser.rewrites, graph, &mut BTreeMap::new());
     let roots: Vec<Id> = region.func.results().iter().map(|r| classes[r.0 as usize]).chain([class]).collect();
     let problem = super::extract::Problem::new(&graph, &roots, &optimiser.model);
     let choice = problem.greedy();

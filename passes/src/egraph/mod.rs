@@ -14,7 +14,7 @@ pub mod rules;
 mod structure;
 pub mod term;
 
-use crate::{Machine, Result, literals::one_number};
+use crate::{Machine, Result, literals::one_number, lower};
 use composites::Composites;
 use cost::CostModel;
 use egg::{Id, Rewrite, Runner, StopReason};
@@ -80,18 +80,32 @@ pub struct Report {
     pub distinct: usize,
 }
 
-/// The function with every region replaced by the cheapest equal one.
-pub fn optimise(func: &Func, level: Level, machine: Machine) -> Result<(Func, Report)> {
-    let mut optimiser = Optimiser::new(&level.rules(), level, machine);
+/// The function with every region replaced by the cheapest equal one, without using the rules of these names.
+pub fn optimise(func: &Func, level: Level, machine: Machine, without: &[String]) -> Result<(Func, Report)> {
+    let mut optimiser = Optimiser::new(level, machine, without);
     let func = optimiser.function(func)?;
     Ok((func, optimiser.report))
 }
 
-/// The function optimised by the given rules only.
-pub fn optimise_by(func: &Func, rules: &[Rule], level: Level, machine: Machine) -> Result<(Func, Report)> {
-    let mut optimiser = Optimiser::new(rules, level, machine);
-    let func = optimiser.function(func)?;
-    Ok((func, optimiser.report))
+/// What extraction found for each region of a function, and the best there is unless finding it takes more than `steps`.
+pub fn optimality(func: &Func, level: Level, machine: Machine, steps: usize) -> Result<Vec<(u64, Option<u64>)>> {
+    let optimiser = Optimiser::new(level, machine, &[]);
+    let mut found = Vec::new();
+    for piece in regions::cut(func)? {
+        let Piece::Region(region) = piece else { continue };
+        let known = region.inputs.iter().map(|i| known(func, *i)).collect();
+        let (graph, classes) = encode(&region.func, known, false);
+        let roots: Vec<Id> = region.func.results().iter().map(|r| classes[r.0 as usize]).collect();
+        let graph = optimiser.saturate(&optimiser.rewrites, graph, &mut BTreeMap::new());
+        let problem = Problem::new(&graph, &roots, &optimiser.model);
+        found.push((problem.greedy().cost, problem.exact(steps).map(|c| c.cost)));
+    }
+    Ok(found)
+}
+
+/// The names of all rules.
+pub fn rule_names() -> Vec<&'static str> {
+    rules::all().iter().map(|r| r.name).chain(structure::RULES.iter().map(|r| r.0)).collect()
 }
 
 /// Predicted picoseconds of one run of a function as it is, control flow counted once.
@@ -115,7 +129,11 @@ type Key = (Func, Vec<Known>);
 
 struct Optimiser {
     rewrites: Vec<Rewrite<Term, Facts>>,
+    /// Those that leave transposes where they are.
+    settled: Vec<Rewrite<Term, Facts>>,
+    structural: Vec<structure::Structural>,
     level: Level,
+    machine: Machine,
     model: CostModel,
     composites: Composites,
     done: HashMap<Key, Arc<Optimised>>,
@@ -131,10 +149,16 @@ struct Optimised {
 }
 
 impl Optimiser {
-    fn new(rules: &[Rule], level: Level, machine: Machine) -> Optimiser {
+    fn new(level: Level, machine: Machine, without: &[String]) -> Optimiser {
+        let wanted = |name: &str| !without.iter().any(|w| w == name);
+        let all = level.rules();
+        let rules = || all.iter().filter(|r| wanted(r.name));
         Optimiser {
-            rewrites: rules.iter().flat_map(Rule::compile).collect(),
+            rewrites: rules().flat_map(Rule::compile).collect(),
+            settled: rules().filter(|r| !r.moves_transposes()).flat_map(Rule::compile).collect(),
+            structural: structure::RULES.iter().filter(|r| wanted(r.0)).copied().collect(),
             level,
+            machine,
             model: CostModel::new(machine),
             composites: Composites::new(),
             done: HashMap::new(),
@@ -162,7 +186,7 @@ impl Optimiser {
                     let known = region.inputs.iter().map(|i| known(func, *i)).collect();
                     let better = self.region(region.func, known)?;
                     let inputs: Vec<Value> = region.inputs.iter().map(|i| placed[i]).collect();
-                    let results = inline(&mut out, &better.func, &inputs)?;
+                    let results = out.inline(&better.func, &inputs).map_err(|e| invalid(&e))?;
                     placed.extend(region.outputs.iter().copied().zip(results));
                 }
             }
@@ -190,7 +214,7 @@ impl Optimiser {
             Some(done) => done.clone(),
             None => {
                 self.report.distinct += 1;
-                let done = Arc::new(self.search(&key.0, key.1.clone())?);
+                let done = Arc::new(self.search(&key.0, &key.1)?);
                 self.done.insert(key, done.clone());
                 done
             }
@@ -207,25 +231,36 @@ impl Optimiser {
         Ok(done)
     }
 
-    fn search(&self, func: &Func, known: Vec<Known>) -> Result<Optimised> {
-        let (graph, classes) = encode(func, known, false);
+    /// Search with all rules, and with fewer: the model of costs knows nothing of fusion, so lowering's own plan decides between what they find.
+    fn search(&self, func: &Func, known: &[Known]) -> Result<Optimised> {
+        let constant: Vec<bool> = known.iter().map(|k| k.constant).collect();
+        let planned = |func: &Func, cost: u64| cost + cost::overhead(lower::traffic(func, &constant, self.machine));
+        let (graph, classes) = encode(func, known.to_vec(), false);
         let roots: Vec<Id> = func.results().iter().map(|r| classes[r.0 as usize]).collect();
-        let before = Problem::new(&graph, &roots, &self.model).greedy().cost;
-        let mut fired = BTreeMap::new();
         let original: Vec<Id> = graph.classes().map(|c| c.id).collect();
-        let graph = self.saturate(graph, &mut fired);
-        let own: BTreeSet<Id> = original.iter().map(|c| graph.find(*c)).collect();
-        let recognised = self.composites.count(&graph, &own);
-        let problem = Problem::new(&graph, &roots, &self.model);
-        let choice = problem.greedy();
-        if choice.cost >= before {
-            return Ok(Optimised { func: func.clone(), before, after: before, fired: BTreeMap::new(), recognised });
+        let before = planned(func, Problem::new(&graph, &roots, &self.model).greedy().cost);
+        let unchanged = BTreeMap::new();
+        let mut best = Optimised { func: func.clone(), before, after: before, fired: unchanged, recognised: BTreeMap::new() };
+        for rewrites in [&self.rewrites, &self.settled] {
+            let mut fired = BTreeMap::new();
+            let graph = self.saturate(rewrites, graph.clone(), &mut fired);
+            let own: BTreeSet<Id> = original.iter().map(|c| graph.find(*c)).collect();
+            for (name, n) in self.composites.count(&graph, &own) {
+                let most = best.recognised.entry(name).or_insert(0);
+                *most = n.max(*most);
+            }
+            let problem = Problem::new(&graph, &roots, &self.model);
+            let choice = problem.greedy();
+            let better = decode(func, &problem, &choice)?;
+            let after = planned(&better, choice.cost);
+            if after < best.after {
+                best = Optimised { func: better, after, fired, ..best };
+            }
         }
-        let better = decode(func, &problem, &choice)?;
-        Ok(Optimised { func: better, before, after: choice.cost, fired, recognised })
+        Ok(best)
     }
 
-    fn saturate(&self, mut graph: Graph, fired: &mut BTreeMap<String, usize>) -> Graph {
+    fn saturate(&self, rewrites: &[Rewrite<Term, Facts>], mut graph: Graph, fired: &mut BTreeMap<String, usize>) -> Graph {
         let (rounds, nodes) = self.level.limits();
         // Rules of one line, and between rounds those that look at any number of operands.
         let mut left = rounds;
@@ -236,7 +271,7 @@ impl Optimiser {
                 .with_iter_limit(step)
                 .with_node_limit(nodes)
                 .with_time_limit(Duration::from_secs(1 << 30))
-                .run(&self.rewrites);
+                .run(rewrites);
             for round in &runner.iterations {
                 for (name, n) in &round.applied {
                     let name = name.as_str().split('#').next().unwrap_or_default();
@@ -249,7 +284,7 @@ impl Optimiser {
             if stopped {
                 break;
             }
-            let found = structure::apply(&mut graph);
+            let found = structure::apply(&self.structural, &mut graph);
             for (name, n) in &found {
                 *fired.entry((*name).to_owned()).or_insert(0) += n;
             }
@@ -279,20 +314,4 @@ fn is_finite(t: &Tensor) -> bool {
         d if d.is_float() => t.to_f64s().iter().all(|x| x.is_finite()),
         d => d != DType::Str,
     }
-}
-
-/// Append the nodes of a function to another, with these values for its parameters; gives its results.
-fn inline(out: &mut Func, part: &Func, inputs: &[Value]) -> Result<Vec<Value>> {
-    let mut placed: Vec<Value> = Vec::with_capacity(part.nodes().len());
-    for node in part.nodes() {
-        let value = match &node.op {
-            Op::Param { index, .. } => inputs[*index as usize],
-            op => {
-                let args: Vec<Value> = node.args.iter().map(|a| placed[a.0 as usize]).collect();
-                out.push(op.clone(), &args).map_err(|e| invalid(&e))?
-            }
-        };
-        placed.push(value);
-    }
-    Ok(part.results().iter().map(|r| placed[r.0 as usize]).collect())
 }

@@ -42,6 +42,11 @@ impl Rule {
         Rule { exact: false, ..self }
     }
 
+    /// Does it move a transpose past a function of elements? Which side is better depends on what is fused there.
+    pub(super) fn moves_transposes(&self) -> bool {
+        self.left.starts_with("(call") && self.left.contains("(transpose")
+    }
+
     /// What egg runs: one rewrite for every order of the operands of commutative functions.
     ///
     /// # Panics

@@ -8,15 +8,19 @@ use egg::Id;
 use numrsc_ir::{Dim, Leaf, TensorType, attr::Attr};
 use std::collections::BTreeMap;
 
-/// Apply all of them once; how often each found something new.
-pub(super) fn apply(graph: &mut Graph) -> BTreeMap<&'static str, usize> {
+/// A rule by name: it adds what it finds and says how often.
+pub(super) type Structural = (&'static str, fn(&mut Graph) -> usize);
+
+pub(super) const RULES: &[Structural] = &[
+    ("slice-concat", slice_concat),
+    ("concat-concat", concat_concat),
+    ("concat-slices", concat_slices),
+    ("share-operand", share_operand),
+];
+
+/// Apply each once; how often each found something new.
+pub(super) fn apply(rules: &[Structural], graph: &mut Graph) -> BTreeMap<&'static str, usize> {
     let mut found = BTreeMap::new();
-    let rules: &[(&'static str, fn(&mut Graph) -> usize)] = &[
-        ("slice-concat", slice_concat),
-        ("concat-concat", concat_concat),
-        ("concat-slices", concat_slices),
-        ("share-operand", share_operand),
-    ];
     for (name, rule) in rules {
         let n = rule(graph);
         graph.rebuild();
