@@ -1,6 +1,6 @@
 //! What is computed on the spot and what gets a buffer.
 //!
-//! Views never get one unless somebody needs the elements in order. A map, gather or reduction is computed inside its consumer if that is the only kernel
+//! Views get one only if somebody needs the elements in order, or if a long chain of them would make addresses too long. A map, gather or reduction is computed inside its consumer if that is the only kernel
 //! that wants it and doing so repeats no work that matters. The order is from the last node to the first: all consumers are decided before.
 use super::{
     index::{linear, unravel},
@@ -30,6 +30,9 @@ enum Need {
 const MAX_MEMBERS: usize = 48;
 /// Scalars made of at most this many maps are computed wherever they are needed.
 const MAX_SCALAR_MEMBERS: usize = 12;
+
+/// Views of views whose addresses take more than this many steps, or nest more deeply, get a buffer in between.
+const MAX_ADDRESS: (usize, usize) = (256, 12);
 
 /// A tensor in memory, row-major.
 #[derive(Clone, Debug)]
@@ -316,7 +319,7 @@ impl<'f> Fuser<'f> {
         }
         match &node.op {
             Op::Size { .. } | Op::Iota { .. } => return self.needs[at] != Need::Elements,
-            op if is_view(op) => return false,
+            op if is_view(op) => return self.wanted[at].iter().flatten().any(is_involved),
             Op::Map { .. } | Op::Gather { .. } | Op::Reduce { .. } => {}
             _ => return true,
         }
@@ -410,6 +413,12 @@ impl<'f> Fuser<'f> {
 /// Ops that only choose which element of their operand to read.
 pub(crate) fn is_view(op: &Op) -> bool {
     matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. })
+}
+
+/// Is an index so long that what comes on top of it might get too large to be expressed?
+fn is_involved(index: &Dim) -> bool {
+    let (size, depth) = index.measure();
+    index.is_too_large() || size > MAX_ADDRESS.0 || depth > MAX_ADDRESS.1
 }
 
 /// Ops that happen at their place in the entry function although they have no buffer.

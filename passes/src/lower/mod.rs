@@ -13,6 +13,8 @@ mod scan;
 mod scatter;
 mod shared;
 mod sort;
+#[cfg(test)]
+mod tests;
 mod weights;
 mod window;
 
