@@ -54,7 +54,9 @@ pub const PIPELINE: &[Pass] = &[
         name: "optimise",
         from: Level::O2,
         why: "on the smallest graph, and before anything is decided about loops and memory",
-        step: Step::Tensor(|func, cx| numrsc_passes::optimise(func, cx.level, cx.machine, cx.without).map(|(func, _)| func)),
+        step: Step::Tensor(|func, cx| {
+            numrsc_passes::optimise(func, cx.level, cx.machine, cx.without).map(|(func, _)| func)
+        }),
     },
     Pass {
         name: "fold-again",

@@ -65,7 +65,9 @@ fn rounds(func: &Func, node: &Node, body: &Func) -> Option<i64> {
         before == after && stated(i) == Some(after) && body.ty(body.params()[2 + i]) == after
     });
     let rows = body.results()[1 + states..].iter().enumerate().all(|(i, r)| {
-        let (Ok(row), Some(Ok(all))) = (body.ty(*r).as_tensor(), stated(states + i).map(|t| t.as_tensor())) else { return false };
+        let (Ok(row), Some(Ok(all))) = (body.ty(*r).as_tensor(), stated(states + i).map(|t| t.as_tensor())) else {
+            return false;
+        };
         all.dtype == row.dtype && all.shape.first() == Some(&Dim::Const(trips)) && all.shape[1..] == row.shape[..]
     });
     (cond == 1 && goes_on && small && !names && same && rows).then_some(trips)

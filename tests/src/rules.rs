@@ -146,7 +146,7 @@ fn function(ast: &Ast, bindings: &Bindings) -> Func {
             ENodeOrVar::ENode(Term::Input(_)) => unreachable!("rules have no inputs"),
             ENodeOrVar::ENode(Term::Op(name, children)) => {
                 let (mut args, mut leaves) = (vec![], vec![]);
-                for c in children.iter() {
+                for c in children {
                     match &made[usize::from(*c)] {
                         Made::Value(v) => args.push(*v),
                         Made::Leaf(l) => leaves.push(l.clone()),
@@ -296,7 +296,7 @@ impl Pool {
             Pat::Leaf(l) => keep(bound, &Fact::Leaf(l.clone())),
             Pat::Op(name, children) => {
                 let info = OPS.iter().find(|o| o.name == *name).expect("an op");
-                self.children(*name, info, children, &mut vec![], bound, keep);
+                self.children(name, info, children, &[], bound, keep);
             }
             Pat::Call(children) => self.call(children, &mut vec![None; children.len()], bound, keep),
             Pat::Compute(name, _) => unreachable!("`{name}` on a left side"),
@@ -317,7 +317,7 @@ impl Pool {
         name: &'static str,
         info: &OpInfo,
         children: &[Pat],
-        facts: &mut Vec<Fact>,
+        facts: &[Fact],
         bound: &mut Bindings,
         keep: Keep<'_>,
     ) {
@@ -331,9 +331,9 @@ impl Pool {
         let operands = children.len() - info.attrs.len();
         let at = facts.len();
         let next = &mut |bound: &Bindings, f: &Fact| {
-            let mut facts = facts.clone();
+            let mut facts = facts.to_vec();
             facts.push(f.clone());
-            self.children(name, info, children, &mut facts, &mut bound.clone(), keep);
+            self.children(name, info, children, &facts, &mut bound.clone(), keep);
         };
         match &children[at] {
             Pat::Var(v) if at >= operands && !bound.iter().any(|(w, _)| w == v) => {
@@ -353,9 +353,8 @@ impl Pool {
         let Some(at) = open(false).or_else(|| open(true)) else {
             let facts: Vec<Fact> = facts.iter().flatten().cloned().collect();
             let kids: Vec<&Fact> = facts.iter().collect();
-            match fact(&Term::Call([].into()), &[], &kids) {
-                Some(f @ Fact::Tensor(_)) => keep(bound, &f),
-                _ => {}
+            if let Some(f @ Fact::Tensor(_)) = fact(&Term::Call([].into()), &[], &kids) {
+                keep(bound, &f);
             }
             return;
         };
@@ -438,7 +437,7 @@ fn candidates(op: &str, attribute: &str, ty: &str, before: &[Fact]) -> Vec<Leaf>
         ("contract", "a_batch" | "b_batch") => ints(vec![vec![], vec![0], vec![1]]),
         ("contract", _) => ints(vec![vec![], vec![0], vec![1], vec![2], vec![0, 1], vec![1, 0], vec![1, 2]]),
         ("conv" | "window", name) => {
-            let space = if op == "conv" { rank.saturating_sub(2) } else { before.get(2).map_or(1, |f| list_length(f)) };
+            let space = if op == "conv" { rank.saturating_sub(2) } else { before.get(2).map_or(1, list_length) };
             match name {
                 "groups" => vec![Leaf::int(1), Leaf::int(2)],
                 "size" => ints(vec![vec![2], vec![3], vec![2, 2], vec![1, 2]]),

@@ -3,8 +3,9 @@ use numrsc_ir::{Data, Elems, eval, verify};
 use numrsc_passes::{
     Level, Machine,
     egraph::{
+        optimality,
         rule::{Rule, rule},
-        optimality, rules,
+        rules,
     },
     optimise,
 };
@@ -106,7 +107,9 @@ fn extraction_is_near_the_optimum() {
     let (mut greedy, mut best, mut finished, mut equal) = (0, 0, 0, 0);
     for seed in 0..200 {
         let f = func(seed, Config { steps: 6, depth: 0, ..Config::default() });
-        for (found, exact) in optimality(&f, Level::O2, MACHINE, 20_000).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}")) {
+        for (found, exact) in
+            optimality(&f, Level::O2, MACHINE, 20_000).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"))
+        {
             let Some(exact) = exact else { continue };
             assert!(exact <= found, "seed {seed}: {found} is less than the best, {exact}\n{f}");
             (greedy, best) = (greedy + found, best + exact);

@@ -45,8 +45,16 @@ fn run(args: &Args) -> Result<()> {
     let models = driver::corpus_models()?;
     let corpus = models.first().and_then(|m| m.parent()).ok_or("there are no models")?.to_owned();
     let nodes = ort_nodes(&corpus)?;
-    let mut table =
-        Table::new(&["model", "nodes", "ONNX Runtime", "kernels -O1", "kernels -O2", "MB moved -O1", "MB moved -O2", "optimising, ms"]);
+    let mut table = Table::new(&[
+        "model",
+        "nodes",
+        "ONNX Runtime",
+        "kernels -O1",
+        "kernels -O2",
+        "MB moved -O1",
+        "MB moved -O2",
+        "optimising, ms",
+    ]);
     let mut worse = Vec::new();
     for (name, [before, after]) in nodes.iter().filter(|(n, _)| args.names.is_empty() || args.names.contains(n)) {
         let folder = corpus.join(name);
@@ -69,7 +77,10 @@ fn run(args: &Args) -> Result<()> {
         eprintln!("{name}: {} kernels, ONNX Runtime {after} nodes", best.kernels);
     }
     print!("{}", if args.markdown { table.markdown() } else { table.plain() });
-    println!("\nMore kernels than ONNX Runtime leaves nodes: {}", if worse.is_empty() { "none".into() } else { worse.join(", ") });
+    println!(
+        "\nMore kernels than ONNX Runtime leaves nodes: {}",
+        if worse.is_empty() { "none".into() } else { worse.join(", ") }
+    );
     Ok(())
 }
 

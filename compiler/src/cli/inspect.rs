@@ -140,7 +140,8 @@ fn explain(args: &Args, node: Option<Value>, func: &Func) -> Result<String, Fail
         }
         return numrsc_passes::egraph::explain(&folded, node, options.level, codegen.machine).map_err(failed);
     }
-    let (_, report) = numrsc_passes::optimise(&folded, options.level, codegen.machine, &options.without_rules).map_err(failed)?;
+    let (_, report) =
+        numrsc_passes::optimise(&folded, options.level, codegen.machine, &options.without_rules).map_err(failed)?;
     let ms = |picoseconds: u64| format!("{:.3} ms", picoseconds as f64 / 1e9);
     let mut rows = vec![
         ("predicted before".to_owned(), ms(report.before)),

@@ -240,7 +240,8 @@ impl Optimiser {
         let original: Vec<Id> = graph.classes().map(|c| c.id).collect();
         let before = planned(func, Problem::new(&graph, &roots, &self.model).greedy().cost);
         let unchanged = BTreeMap::new();
-        let mut best = Optimised { func: func.clone(), before, after: before, fired: unchanged, recognised: BTreeMap::new() };
+        let mut best =
+            Optimised { func: func.clone(), before, after: before, fired: unchanged, recognised: BTreeMap::new() };
         for rewrites in [&self.rewrites, &self.settled] {
             let mut fired = BTreeMap::new();
             let graph = self.saturate(rewrites, graph.clone(), &mut fired);
@@ -260,7 +261,12 @@ impl Optimiser {
         Ok(best)
     }
 
-    fn saturate(&self, rewrites: &[Rewrite<Term, Facts>], mut graph: Graph, fired: &mut BTreeMap<String, usize>) -> Graph {
+    fn saturate(
+        &self,
+        rewrites: &[Rewrite<Term, Facts>],
+        mut graph: Graph,
+        fired: &mut BTreeMap<String, usize>,
+    ) -> Graph {
         let (rounds, nodes) = self.level.limits();
         // Rules of one line, and between rounds those that look at any number of operands.
         let mut left = rounds;

@@ -21,7 +21,7 @@ const PERIODS: std::ops::RangeInclusive<usize> = 6..=800;
 pub(super) enum Piece {
     /// A node that stays as it is.
     Node(Value),
-    Region(Region),
+    Region(Box<Region>),
 }
 
 /// Nodes that are optimised together.
@@ -52,7 +52,7 @@ pub(super) fn cut(func: &Func) -> Result<Vec<Piece>> {
         pieces.extend(outside.into_iter().map(Piece::Node));
         let cutter = Cutter { sequence: signatures(func, &inside), crossing: crossing(func, &inside, &users) };
         for range in cutter.cut() {
-            pieces.push(Piece::Region(region(func, &inside[range], &users)?));
+            pieces.push(Piece::Region(Box::new(region(func, &inside[range], &users)?)));
         }
     }
     Ok(pieces)

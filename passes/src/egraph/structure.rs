@@ -179,12 +179,15 @@ fn join(operands: &[Id], axis: usize, of: Id, slices: &BTreeMap<Id, Vec<(Id, Vec
     Some([list(&s), list(&n), Leaf::List(k.into_iter().map(Leaf::int).collect())])
 }
 
+/// The operand and attributes that products share, and the shape of their weights but for the axis that joins.
+type Shared = (Id, Vec<Leaf>, Vec<Dim>);
+
 /// A·B and A·C with constant B and C are slices of A·[B C]: what they share is read once. Convolutions likewise, along the output channels.
 fn share_operand(graph: &mut Graph) -> usize {
     let mut changed = 0;
     for (name, attributes) in [("contract", 4), ("conv", super::term::attribute_count("conv"))] {
         // Which products of a class could go together: same other operand, same attributes, weights that join.
-        let mut together: BTreeMap<(Id, Vec<Leaf>, Vec<Dim>), Vec<(Id, Id)>> = BTreeMap::new();
+        let mut together: BTreeMap<Shared, Vec<(Id, Id)>> = BTreeMap::new();
         for (class, operands, leaves) in all(graph, name, attributes) {
             let (x, w) = (operands[0], operands[1]);
             // Weights that were joined are not joined again.

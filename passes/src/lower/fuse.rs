@@ -93,7 +93,11 @@ impl Fusion {
         for (v, node) in func.values() {
             let mut of: BTreeMap<Value, u64> = BTreeMap::new();
             for a in &node.args {
-                let each = if self.stored[a.0 as usize] { BTreeMap::from([(*a, bytes(*a))]) } else { wants[a.0 as usize].clone() };
+                let each = if self.stored[a.0 as usize] {
+                    BTreeMap::from([(*a, bytes(*a))])
+                } else {
+                    wants[a.0 as usize].clone()
+                };
                 each.into_iter().for_each(|(x, n)| {
                     let most = of.entry(x).or_insert(0);
                     *most = n.max(*most);
@@ -107,9 +111,34 @@ impl Fusion {
                 traffic.kernels += 1;
                 traffic.moved += bytes(v) + of.values().sum::<u64>();
             }
+            if self.is_packed(func, v) && !free(node.args[1]) {
+                traffic.kernels += 1;
+                traffic.moved += 2 * bytes(node.args[1]);
+            }
             wants.push(of);
         }
         traffic
+    }
+
+    /// Does a contraction pack its second operand, because its columns do not lie one after the other?
+    fn is_packed(&self, func: &Func, v: Value) -> bool {
+        let node = func.node(v);
+        let Op::Contract { b_batch, b_sum, .. } = &node.op else { return false };
+        let mut operand = node.args[1];
+        let mut last = func.ty(operand).as_tensor().map_or(0, |t| t.rank() as i64) - 1;
+        if b_batch.contains(&last) || b_sum.contains(&last) {
+            return true;
+        }
+        while !self.stored[operand.0 as usize] && is_view(&func.node(operand).op) {
+            if let Op::Transpose { perm } = &func.node(operand).op
+                && perm.last() != Some(&last)
+            {
+                return true;
+            }
+            operand = func.node(operand).args[0];
+            last = func.ty(operand).as_tensor().map_or(0, |t| t.rank() as i64) - 1;
+        }
+        false
     }
 }
 

@@ -26,8 +26,8 @@ use numrsc_ir::{
 };
 
 pub(crate) use contract::packs;
-pub(crate) use fuse::Traffic;
 pub use entry::{MemoryPlan, THREADS};
+pub(crate) use fuse::Traffic;
 pub use weights::Weights;
 
 /// What lowering may choose by.
