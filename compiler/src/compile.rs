@@ -37,6 +37,13 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(|func| numrsc_passes::fold(func).map_err(|e| Error::Codegen(e.to_string()))),
     },
     Pass {
+        name: "layout",
+        why: "after everything that knows convolutions by their plain layout, before loops are made of them",
+        step: Step::Fitted(|func, machine| {
+            numrsc_passes::layout(func, machine).map_err(|e| Error::Codegen(e.to_string()))
+        }),
+    },
+    Pass {
         name: "lower",
         why: "last: loops and memory are planned for exactly the ops that are left",
         step: Step::Lower,
@@ -58,6 +65,8 @@ enum Step {
     Import,
     /// From tensor IR to tensor IR.
     Tensor(fn(&Func) -> Result<Func>),
+    /// The same, for a machine.
+    Fitted(fn(&Func, Machine) -> Result<Func>),
     /// From tensor IR to kernel IR.
     Lower,
 }
@@ -195,6 +204,7 @@ pub fn run_until<'f>(
         stage = match (&pass.step, stage) {
             (Step::Import, stage) => stage,
             (Step::Tensor(run), Stage::Tensor(func)) => Stage::Tensor(Cow::Owned(run(&func)?)),
+            (Step::Fitted(run), Stage::Tensor(func)) => Stage::Tensor(Cow::Owned(run(&func, codegen.machine)?)),
             (Step::Lower, Stage::Tensor(func)) => {
                 let options = lower::Options { machine: codegen.machine, sanitize: options.sanitize };
                 let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;

@@ -3,6 +3,7 @@
 //! Passes are pure functions from one IR to the next and know targets only as data.
 mod error;
 mod fold;
+mod layout;
 mod literals;
 pub mod lower;
 mod machine;
@@ -11,5 +12,6 @@ mod weights;
 
 pub use error::{Error, Result};
 pub use fold::fold;
+pub use layout::layout;
 pub use literals::literals;
 pub use machine::Machine;

@@ -1,7 +1,7 @@
 //! Texts in, texts out: every `tests/filetests/<directory>/*.nir`. A file holds cases: an input, a line `// ----`, the
 //! expected output; a line `// ====` starts the next case. `NUMRSC_BLESS=1 cargo test` writes what came out.
 use numrsc_ir::{
-    Func,
+    Func, Op,
     kernel::{self, Stmt, Ty},
     op::OPS,
     parse, verify,
@@ -116,6 +116,19 @@ fn fold() {
         let folded = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&folded).unwrap_or_else(|e| panic!("{e}\n{input}"));
         folded.to_string()
+    });
+}
+
+/// The ops after blocks of channels were chosen, with their types; constants are computed first and not shown.
+#[test]
+fn layout() {
+    run("layout", |input| {
+        let machine = Machine { vector_bytes: 16, registers: 16, fused: true };
+        let func = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let func = numrsc_passes::layout(&func, machine).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&func).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let shown = func.values().filter(|(_, n)| !matches!(n.op, Op::Const { .. }));
+        shown.map(|(v, n)| format!("{v} = {} {:?} : {}\n", n.op, n.args, n.ty)).collect()
     });
 }
 

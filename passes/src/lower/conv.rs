@@ -57,7 +57,7 @@ struct Conv {
 impl Conv {
     fn new(shared: &mut Shared, frame: &Frame<'_>, v: Value) -> Conv {
         let node = frame.scope.func.node(v);
-        let Op::Conv { strides, dilations, spread, low, high, groups } = &node.op else {
+        let Op::Conv { strides, dilations, spread, low, high, groups, .. } = &node.op else {
             unreachable!("a convolution")
         };
         let (x, w) = (node.args[0], node.args[1]);

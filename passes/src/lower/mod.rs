@@ -1,4 +1,5 @@
 //! Lowering: from a function of the tensor IR to kernels and an entry function of the kernel IR.
+pub(crate) mod blocked;
 mod contract;
 mod conv;
 mod cx;
@@ -16,7 +17,7 @@ mod sort;
 mod weights;
 mod window;
 
-use crate::{Machine, Result};
+use crate::{Machine, Result, layout};
 use numrsc_ir::{DType, Func, Lit, Scalar, ScalarFn, Tensor, kernel::Module, scalar::Step};
 
 pub(crate) use contract::packs;
@@ -43,7 +44,8 @@ pub struct Lowered {
 
 /// Lower a verified function.
 pub fn lower(func: &Func, options: &Options) -> Result<Lowered> {
-    entry::lower(&func.without_dead_nodes(), options)
+    let func = layout::without_odd_blocks(&func.without_dead_nodes(), options.machine)?;
+    entry::lower(&func, options)
 }
 
 /// A constant of one element, which needs no memory.

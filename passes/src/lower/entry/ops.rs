@@ -3,7 +3,8 @@ use super::{Entry, Frame, memory::Memory};
 use crate::{
     Result,
     lower::{
-        contract, conv, fuse::Buffer, index::linear, pointwise::Pointwise, scan, scatter, shared::Arg, sort, window,
+        blocked, contract, conv, fuse::Buffer, index::linear, pointwise::Pointwise, scan, scatter, shared::Arg, sort,
+        window,
     },
     scalar,
     weights::widened_weight,
@@ -49,6 +50,7 @@ impl Entry {
             Op::Scatter { .. } => self.scatter(frame, v),
             Op::Contract { .. } => contract::emit(self, frame, v),
             Op::Window { size, .. } if !size.is_empty() => self.windows(frame, v),
+            Op::Conv { out_block, .. } if *out_block > 1 => blocked::emit(self, frame, v),
             Op::Conv { .. } if window::suits(&frame.scope, v) => self.windows(frame, v),
             Op::Conv { .. } => conv::emit(self, frame, v),
             Op::If { .. } | Op::Loop { .. } => {
@@ -128,8 +130,10 @@ impl Entry {
     fn is_packed_only(&self, frame: &Frame<'_>, v: Value) -> bool {
         let func = frame.scope.func;
         let users = |v: Value| &frame.users[v.0 as usize];
-        let packed =
-            |v: Value| !users(v).is_empty() && users(v).iter().all(|&u| contract::packs(func, func.node(u), v));
+        let packs = |u: &Value, v: Value| {
+            contract::packs(func, func.node(*u), v) || blocked::packs(func, func.node(*u), v, self.shared.machine)
+        };
+        let packed = |v: Value| !users(v).is_empty() && users(v).iter().all(|u| packs(u, v));
         let packed_after = |&w: &Value| widened_weight(func, w).is_some() && packed(w);
         let all_widened = !users(v).is_empty() && users(v).iter().all(packed_after);
         !func.results().contains(&v) && (packed(v) || all_widened)
