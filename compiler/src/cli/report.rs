@@ -143,7 +143,7 @@ fn launches(block: &Block) -> usize {
         Stmt::Launch { .. } => 1,
         Stmt::For { body, .. } => launches(body),
         Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => launches(a) + launches(b),
-        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Fail { .. } | Stmt::Barrier => 0,
+        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Fail { .. } | Stmt::Barrier => 0,
     };
     block.stmts.iter().map(of).sum()
 }

@@ -57,6 +57,7 @@ impl Localiser {
                     self.block(or);
                 }
                 Stmt::Launch { args, extent, grain, .. } => args.iter_mut().chain([extent, grain]).for_each(local),
+                Stmt::Prefetch { ptr, bytes } => [ptr, bytes].into_iter().for_each(local),
                 Stmt::Fail { .. } | Stmt::Barrier => {}
             }
             stmts.push(stmt);

@@ -11,9 +11,10 @@ use rewrite::Rewrite;
 
 /// What is assumed of sizes that only the run knows.
 const TYPICAL_SIZE: i64 = 64;
-/// Rough costs of converting an element, and of a product in blocks and without them, in hundredths of a nanosecond.
+/// In hundredths of a nanosecond: what converting an element costs, and what blocks win per product.
 const CONVERT: i64 = 80;
 const PRODUCT_WON: i64 = 2;
+const DEPTHWISE_PRODUCT_WON: i64 = 10;
 /// How often the choice is gone through at most.
 const ROUNDS: usize = 8;
 
@@ -106,7 +107,8 @@ impl<'f> Choice<'f> {
         }
         let Type::Tensor(w) = self.func.ty(node.args[1]) else { return None };
         let products = elements(out).saturating_mul(elements(&w.shape[1..]));
-        Some(products.saturating_mul(PRODUCT_WON))
+        let alone = w.shape[1] == Dim::ONE;
+        Some(products.saturating_mul(if alone { DEPTHWISE_PRODUCT_WON } else { PRODUCT_WON }))
     }
 
     /// Does a user want the blocks of an operand? Constants and what is repeated cost nothing in either form.

@@ -2,6 +2,7 @@
 use super::{
     cx::{Cx, Home, View},
     entry::{Entry, Frame},
+    epilogue::Epilogue,
     gemm::{Gemm, Place, tile},
     index::linear,
     pointwise::{Kernel, Pointwise, step},
@@ -44,8 +45,8 @@ impl Axes {
     }
 }
 
-pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, v: Value) -> Result<()> {
-    let node = frame.scope.func.node(v);
+pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
+    let node = frame.scope.func.node(epilogue.product);
     let Op::Contract { a_batch, b_batch, a_sum, b_sum } = &node.op else { unreachable!("a contraction") };
     let (a, b) = (node.args[0], node.args[1]);
     let a_axes = Axes::new(frame.scope.shape(a).len(), a_batch, a_sum);
@@ -53,7 +54,6 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, v: Value) -> Result
     // Columns run along vectors: the operand with something to run along provides them.
     let swap = swaps(frame.scope.func, node, [a_batch, a_sum], [b_batch, b_sum]);
     let (left, right) = if swap { ((b, b_axes), (a, a_axes)) } else { ((a, a_axes), (b, b_axes)) };
-    let output = entry.allocate_for(frame, v)?;
 
     // Columns have to be consecutive in memory: a constant is packed now, another operand when it runs.
     let widened = widened_weight(frame.scope.func, right.0);
@@ -93,7 +93,8 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, v: Value) -> Result
         None => None,
     };
     let widen = widened.map(|(constant, f)| (frame.scope.dtype(constant), f.clone()));
-    let kernel = kernel(entry, frame, v, &left, &right, (pointer, widen), swap);
+    let kernel = kernel(entry, frame, epilogue, &left, &right, (pointer, widen), swap);
+    let output = entry.take_over_or_allocate(frame, epilogue.root, &kernel.in_place)?;
     entry.launch(frame, kernel, output, None)?;
     if let Some(Packed::Memory(pointer, memory)) = packed {
         entry.give_back(pointer, memory);
@@ -125,7 +126,7 @@ fn consecutive(entry: &mut Entry, frame: &Frame<'_>, v: Value, axes: &Axes) -> b
 fn kernel(
     entry: &mut Entry,
     frame: &Frame<'_>,
-    v: Value,
+    epilogue: &Epilogue,
     (left, left_axes): &(Value, Axes),
     (right, right_axes): &(Value, Axes),
     (packed, widen): (Option<V>, Option<(DType, Scalar)>),
@@ -137,8 +138,8 @@ fn kernel(
     let mut cx = Cx::new(&mut builder, &mut entry.shared, &frame.scope, home);
     let output = cx.parameter(Ty::PTR, Arg::Output);
     let packed = packed.map(|p| cx.parameter(Ty::PTR, Arg::Entry(p)));
-    let (left_shape, right_shape, out_shape) = (cx.shape(*left), cx.shape(*right), cx.shape(v));
-    let dtype = cx.dtype(v);
+    let (left_shape, right_shape) = (cx.shape(*left), cx.shape(*right));
+    let dtype = cx.dtype(epilogue.product);
 
     let batch_sizes = Axes::sizes(&left_axes.batch, &left_shape);
     let row_sizes = Axes::sizes(&left_axes.free, &left_shape);
@@ -152,9 +153,9 @@ fn kernel(
     let left_position = |cx: &mut Cx<'_>, batch: &[Dim], rows: &[Dim], depth: &[Dim]| {
         cx.resolve(*left, &left_axes.index(batch, rows, depth)).1
     };
-    let out_position = |batch: &[Dim], rows: &[Dim], columns: &[Dim]| {
+    let out_index = |batch: &[Dim], rows: &[Dim], columns: &[Dim]| {
         let (first, second) = if swap { (columns, rows) } else { (rows, columns) };
-        linear(&[batch, first, second].concat(), &out_shape)
+        [batch, first, second].concat()
     };
     let some =
         |cx: &mut Cx<'_>, sizes: &[Dim]| -> Vec<Dim> { sizes.iter().map(|d| Dim::sym(cx.variable(d))).collect() };
@@ -165,14 +166,20 @@ fn kernel(
         some(&mut cx, &depth_sizes),
     );
     let batch = cx.nest(&batch_sizes, &[], &mut |cx, i| {
-        let (l, r) = (left_position(cx, i, &rows0, &depth0), right_position(cx, i, &columns0, &depth0));
-        vec![l, r, out_position(i, &rows0, &columns0)]
+        let mut positions = epilogue.positions(cx, &out_index(i, &rows0, &columns0));
+        positions.push(left_position(cx, i, &rows0, &depth0));
+        positions.push(right_position(cx, i, &columns0, &depth0));
+        positions
     });
     let rows = cx.nest(&row_sizes, &[], &mut |cx, i| {
-        vec![left_position(cx, &batch0, i, &depth0), out_position(&batch0, i, &columns0)]
+        let mut positions = epilogue.positions(cx, &out_index(&batch0, i, &columns0));
+        positions.push(left_position(cx, &batch0, i, &depth0));
+        positions
     });
     let columns = cx.nest(&column_sizes, &[], &mut |cx, i| {
-        vec![right_position(cx, &batch0, i, &depth0), out_position(&batch0, &rows0, i)]
+        let mut positions = epilogue.positions(cx, &out_index(&batch0, &rows0, i));
+        positions.push(right_position(cx, &batch0, i, &depth0));
+        positions
     });
     let depth = cx.nest(&depth_sizes, &[], &mut |cx, i| {
         vec![left_position(cx, &batch0, &rows0, i), right_position(cx, &batch0, &columns0, i)]
@@ -192,7 +199,8 @@ fn kernel(
     .concat();
     let a_position = left_position(&mut cx, &batch.index, &rows.index, &depth.index);
     let b_position = right_position(&mut cx, &batch.index, &columns.index, &depth.index);
-    let out = out_position(&batch.index, &rows.index, &columns.index);
+    let out = out_index(&batch.index, &rows.index, &columns.index);
+    let in_place = epilogue.in_place(&mut cx, &out);
     let left_buffer = cx.resolve(*left, &left_axes.index(&batch.index, &rows.index, &depth.index)).0;
     let (a_pointer, a_length) = (cx.pointer(left_buffer), cx.length(left_buffer));
     let (b_pointer, b_length) = match packed {
@@ -209,15 +217,7 @@ fn kernel(
             widen: widen.as_ref().map(|(_, f)| f.clone()),
             ..Place::fixed(b_pointer, widen.map_or(dtype, |(d, _)| d), b_position, b_length)
         },
-        out: Place {
-            pointer: output,
-            dtype,
-            position: out,
-            length: Dim::product(&out_shape),
-            changes: true,
-            padded: false,
-            widen: None,
-        },
+        out: epilogue.sink(&mut cx, output, &out),
         row,
         rows: row_count,
         column,
@@ -234,7 +234,7 @@ fn kernel(
     });
     let work = &Dim::product(&depth_sizes) * &Dim::Const(i64::from(gemm.tile.0 * gemm.tile.1) * 2);
     let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
-    Kernel { function: builder.finish("contract", vec![]), args, extent, work, in_place: vec![] }
+    Kernel { function: builder.finish("contract", vec![]), args, extent, work, in_place }
 }
 
 impl Cx<'_> {

@@ -2,6 +2,7 @@
 //! convolutions differ only in where operands and results lie.
 use super::{
     cx::{Cx, Lane},
+    epilogue::Sink,
     index::{Index, unravel},
     reduce::wrap,
 };
@@ -9,7 +10,7 @@ use crate::scalar;
 use numrsc_ir::{
     DType, Dim, Scalar,
     dim::Sym,
-    kernel::{Compare, Elem, Ty, V},
+    kernel::{Binary, Compare, Elem, Ty, V},
 };
 
 /// Elements in memory at symbolic positions.
@@ -44,11 +45,11 @@ impl Place {
     }
 }
 
-/// `out[row, column] = Σ a[row, depth] * b[depth, column]` for every round of the outer loops. Positions in `b` and `out` are consecutive in `column`.
+/// `out[row, column] = Σ a[row, depth] * b[depth, column]` for every round of the outer loops. Positions in `b` are consecutive in `column`.
 pub(crate) struct Gemm {
     pub a: Place,
     pub b: Place,
-    pub out: Place,
+    pub out: Sink,
     pub row: Sym,
     pub rows: Dim,
     pub column: Sym,
@@ -114,7 +115,7 @@ impl Gemm {
     }
 
     fn tile_code(&self, cx: &mut Cx<'_>, row: V, column: V, height: u32, limit: Option<V>) {
-        let dtype = self.out.dtype;
+        let dtype = self.out.dtype(cx);
         let wide = Ty::vector(scalar::number(dtype), self.lanes);
         let zero = if wide.elem.is_float() { cx.b.float(wide, 0.0) } else { cx.b.int(wide, 0) };
         let row_name = cx.fresh(false);
@@ -123,7 +124,7 @@ impl Gemm {
             .map(|j| {
                 let step = cx.b.i64(i64::from(j * self.lanes));
                 let first = cx.b.add(column, step);
-                let name = cx.fresh(false);
+                let name = cx.variable(&self.columns);
                 cx.symbols.insert(name.clone(), first);
                 let mask = limit.map(|limit| {
                     let ty = Ty::vector(Elem::I64, self.lanes);
@@ -135,7 +136,7 @@ impl Gemm {
             })
             .collect();
         let start = vec![zero; (height * self.tile.1) as usize];
-        let sums = cx.carry(&self.depth, &start, &mut |cx, sums| {
+        let mut sums = cx.carry(&self.depth, &start, &mut |cx, sums| {
             let b: Vec<V> = columns.iter().map(|c| load_vector(cx, &self.b, &self.column, c, self.lanes)).collect();
             let mut next = Vec::with_capacity(sums.len());
             for i in 0..height {
@@ -150,25 +151,60 @@ impl Gemm {
             }
             next
         });
-        for i in 0..height {
-            let at = &Dim::sym(row_name.clone()) + &Dim::Const(i64::from(i));
-            for (j, (name, _, mask)) in columns.iter().enumerate() {
-                let sum = sums[i as usize * columns.len() + j];
-                let sum = if dtype.is_float() { scalar::round_float(cx.b, sum, dtype) } else { sum };
-                let position = self.out.position.subst(&|s| {
-                    if *s == self.row { Some(at.clone()) } else { (*s == self.column).then(|| Dim::sym(name.clone())) }
-                });
-                let index = cx.uniform(&position);
-                let raw = scalar::encode(cx.b, dtype, sum);
-                match mask {
-                    None => {
-                        cx.check_bounds(&self.out.length, index, self.lanes, false);
-                        cx.b.store(self.out.pointer, index, raw);
-                    }
-                    Some(mask) => cx.b.store_masked(self.out.pointer, index, raw, *mask),
-                }
+        if dtype.is_float() {
+            sums.iter_mut().for_each(|x| *x = scalar::round_float(cx.b, *x, dtype));
+        }
+        match limit {
+            None if !self.out.scalars_only => self.put_vectors(cx, row, &columns, &sums),
+            _ => self.put_rows(cx, row, column, limit, &sums),
+        }
+    }
+
+    /// A name for a row of a tile.
+    fn row_name(&self, cx: &mut Cx<'_>, first: V, number: V) -> Sym {
+        let (name, row) = (cx.variable(&self.rows), cx.b.add(first, number));
+        cx.symbols.insert(name.clone(), row);
+        name
+    }
+
+    /// Finish the sums of a tile that is complete.
+    fn put_vectors(&self, cx: &mut Cx<'_>, row: V, columns: &[(Sym, V, Option<V>)], sums: &[V]) {
+        for (i, sums) in sums.chunks(columns.len()).enumerate() {
+            let number = cx.b.i64(i as i64);
+            let at = self.row_name(cx, row, number);
+            for ((name, first, _), &sum) in columns.iter().zip(sums) {
+                let outer = (cx.lane.replace(Lane { sym: name.clone(), base: *first }), cx.lanes);
+                cx.lanes = self.lanes;
+                let names = |s: &Sym| {
+                    let name = if *s == self.row { &at } else { name };
+                    (*s == self.row || *s == self.column).then(|| Dim::sym(name.clone()))
+                };
+                self.out.put(cx, &names, sum);
+                (cx.lane, cx.lanes) = outer;
             }
         }
+    }
+
+    /// Finish the sums of the columns there are, by way of memory: what is computed of them may read where there is none.
+    fn put_rows(&self, cx: &mut Cx<'_>, row: V, column: V, limit: Option<V>, sums: &[V]) {
+        let ty = Ty::vector(scalar::number(self.out.dtype(cx)), self.lanes);
+        let memory = cx.b.buffer(ty.elem, sums.len() as u32 * self.lanes);
+        for (n, &sum) in sums.iter().enumerate() {
+            let at = cx.b.i64(n as i64 * i64::from(self.lanes));
+            cx.b.store(memory, at, sum);
+        }
+        let width = cx.b.i64(self.width());
+        let mut end = cx.b.add(column, width);
+        if let Some(limit) = limit {
+            end = cx.b.binary(Binary::SMin, end, limit);
+        }
+        let rows = cx.b.open_for(&[]);
+        let at = self.row_name(cx, row, rows.var);
+        let position = cx.b.mul(rows.var, width);
+        let names = |s: &Sym| (*s == self.row).then(|| Dim::sym(at.clone()));
+        self.out.put_row(cx, (&self.column, &names, &self.columns), (column, end), (memory, position, ty));
+        let (none, all) = (cx.b.i64(0), cx.b.i64(sums.len() as i64 / i64::from(self.tile.1)));
+        cx.b.close_for(rows, none, all, 1, vec![]);
     }
 }
 

@@ -4,6 +4,7 @@ mod contract;
 mod conv;
 mod cx;
 mod entry;
+mod epilogue;
 mod fuse;
 mod gemm;
 mod index;

@@ -1,14 +1,15 @@
 //! Convolutions of every channel by itself: a vector of channels at a time, a few pixels of a row together, so that each element is loaded once per row
 //! of the window and the weights stay in registers. Windows that are cut off by the borders leave out what lies outside, where possible when compiling.
-use super::{super::pointwise::Kernel, Conv, store};
+use super::{super::pointwise::Kernel, Conv, Output};
 use crate::lower::{
     cx::{Cx, Home},
     entry::Frame,
+    epilogue::Epilogue,
     index::unravel,
     shared::{Arg, Shared},
 };
 use numrsc_ir::{
-    Dim, Value,
+    Dim,
     kernel::{Elem, Kind, Ty, V, build::Builder},
 };
 use std::collections::{BTreeSet, HashMap};
@@ -22,7 +23,6 @@ const UNITS: i64 = 8;
 
 pub(super) struct Depthwise<'c> {
     conv: &'c Conv,
-    node: Value,
     input: [Dim; 2],
     output: [Dim; 2],
     window: [i64; 2],
@@ -32,7 +32,7 @@ pub(super) struct Depthwise<'c> {
     registers: i64,
 }
 
-struct Unit {
+struct Unit<'o> {
     image: Dim,
     block: Dim,
     /// The position of the block in the operand.
@@ -40,7 +40,7 @@ struct Unit {
     operand: V,
     elements: Dim,
     weights: V,
-    output: V,
+    output: &'o Output,
 }
 
 /// Which taps of a tile's windows are there, along the row.
@@ -54,14 +54,13 @@ enum Taps {
 }
 
 impl<'c> Depthwise<'c> {
-    pub(super) fn new(conv: &'c Conv, node: Value, registers: u32) -> Depthwise<'c> {
+    pub(super) fn new(conv: &'c Conv, registers: u32) -> Depthwise<'c> {
         // A row alone is an image of one row.
         fn two<T: Clone>(list: &[T], other: T) -> [T; 2] {
             if let [a, b] = list { [a.clone(), b.clone()] } else { [other, list[0].clone()] }
         }
         Depthwise {
             conv,
-            node,
             input: two(&conv.input, Dim::ONE),
             output: two(&conv.output, Dim::ONE),
             window: two(&conv.window, 1),
@@ -85,12 +84,13 @@ impl<'c> Depthwise<'c> {
         if self.is_small() { (self.registers - self.taps() - 1).min(PIXELS) } else { PIXELS }
     }
 
-    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, weights: V) -> Kernel {
+    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end] = [builder.params()[0], builder.params()[1]];
         let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
         let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
-        let output = cx.parameter(Ty::PTR, Arg::Output);
+        let pointer = cx.parameter(Ty::PTR, Arg::Output);
+        let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
         let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
         let conv = self.conv;
         let parts = if conv.groups >= UNITS { Dim::ONE } else { Dim::Const(PARTS) };
@@ -105,7 +105,7 @@ impl<'c> Depthwise<'c> {
             let operand = cx.pointer_of(conv.x);
             let buffer = cx.buffer_of(conv.x);
             let elements = cx.length(buffer);
-            let unit = Unit { image, block, plane, operand, elements, weights, output };
+            let unit = Unit { image, block, plane, operand, elements, weights, output: &output };
             let row_at = |part: &Dim| (part * &self.output[0]).floor_div(&parts);
             let (first, last) = (cx.uniform(&row_at(&part)), cx.uniform(&row_at(&(&part + &Dim::ONE))));
             let (from, to) = self.whole(cx, 0);
@@ -121,7 +121,7 @@ impl<'c> Depthwise<'c> {
         });
         let work = &Dim::product(&self.output).floor_div(&parts) * &Dim::Const(self.taps());
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
-        Kernel { function: builder.finish("conv_depthwise", vec![]), args, extent, work, in_place: vec![] }
+        Kernel { function: builder.finish("conv_depthwise", vec![]), args, extent, work, in_place: output.in_place }
     }
 
     /// The outputs along an axis whose windows lie inside of the operand: from and to.
@@ -141,7 +141,7 @@ impl<'c> Depthwise<'c> {
     }
 
     /// All outputs of a row; `whole` if its windows are not cut off above or below.
-    fn row(&self, cx: &mut Cx<'_>, unit: &Unit, row: &Dim, whole: bool) {
+    fn row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: &Dim, whole: bool) {
         if let Some(tiles) = self.known_tiles() {
             return self.known_row(cx, unit, row, whole, &tiles);
         }
@@ -178,7 +178,7 @@ impl<'c> Depthwise<'c> {
     }
 
     /// The first and the last tile on their own, loops over equal ones between them.
-    fn known_row(&self, cx: &mut Cx<'_>, unit: &Unit, row: &Dim, whole: bool, tiles: &[(i64, i64)]) {
+    fn known_row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: &Dim, whole: bool, tiles: &[(i64, i64)]) {
         let (first, last) = (tiles[0], tiles[tiles.len() - 1]);
         self.tile(cx, unit, row, whole, &Dim::Const(first.0), first.1, Taps::Known(first.0));
         let mut at = 1;
@@ -198,7 +198,7 @@ impl<'c> Depthwise<'c> {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit, row: &Dim, whole: bool, first: &Dim, pixels: i64, taps: Taps) {
+    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: &Dim, whole: bool, first: &Dim, pixels: i64, taps: Taps) {
         let ty = Ty::vector(Elem::F32, self.conv.lanes as u32);
         let zero = cx.b.float(ty, 0.0);
         let mut sums = vec![zero; pixels as usize];
@@ -219,8 +219,7 @@ impl<'c> Depthwise<'c> {
             let space = if self.conv.output.len() == 1 { &space[1..] } else { &space[..] };
             [&[unit.image.clone(), unit.block.clone()], space].concat()
         };
-        let results: Vec<(Vec<Dim>, V)> = sums.iter().enumerate().map(|(i, s)| (at(i as i64), *s)).collect();
-        store(cx, self.node, self.conv.lanes, unit.output, results);
+        sums.iter().enumerate().for_each(|(i, s)| unit.output.put(cx, at(i as i64), *s));
     }
 
     /// Add what one row of the window contributes to all pixels of a tile.
@@ -228,7 +227,7 @@ impl<'c> Depthwise<'c> {
     fn tap_row(
         &self,
         cx: &mut Cx<'_>,
-        unit: &Unit,
+        unit: &Unit<'_>,
         top: &Dim,
         tap: &Dim,
         first: &Dim,
@@ -270,14 +269,14 @@ impl<'c> Depthwise<'c> {
     }
 
     /// A vector of the operand.
-    fn element(&self, cx: &mut Cx<'_>, unit: &Unit, line: &Dim, column: &Dim) -> V {
+    fn element(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, line: &Dim, column: &Dim) -> V {
         let lanes = self.conv.lanes;
         let at = cx.uniform(&(&unit.plane + &(&(line + column) * &Dim::Const(lanes))));
         cx.check_bounds(&unit.elements, at, lanes as u32, true);
         cx.b.load_fixed(Ty::vector(Elem::F32, lanes as u32), unit.operand, at)
     }
 
-    fn weight(&self, cx: &mut Cx<'_>, unit: &Unit, tap: &Dim, column: &Dim) -> V {
+    fn weight(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tap: &Dim, column: &Dim) -> V {
         let lanes = self.conv.lanes;
         let number = &(&(&unit.block * &Dim::Const(self.taps())) + &(tap * &Dim::Const(self.window[1]))) + column;
         let at = cx.uniform(&(&number * &Dim::Const(lanes)));

@@ -3,14 +3,14 @@
 //! so that tiles need not end with a row.
 use super::{
     super::pointwise::Kernel,
-    Conv, Panels,
+    Conv, Output, Panels,
     halo::Halo,
     products::{Products, most_pixels, tiles},
-    store,
 };
 use crate::lower::{
     cx::{Cx, Home},
     entry::Frame,
+    epilogue::Epilogue,
     index::unravel,
     shared::{Arg, Shared},
 };
@@ -47,14 +47,14 @@ pub(super) struct Direct<'c> {
 }
 
 /// Where a unit is: the names of its image and group, its first row, and its operand.
-struct Unit {
+struct Unit<'o> {
     image: Dim,
     group: Dim,
     first_row: Dim,
     source: V,
     /// The position of `source` in the operand, unless it is a copy.
     start: Option<Dim>,
-    output: V,
+    output: &'o Output,
     weights: V,
 }
 
@@ -94,12 +94,13 @@ impl<'c> Direct<'c> {
         self.halo.as_ref().map(Halo::bytes)
     }
 
-    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, v: Value, weights: V) -> Kernel {
+    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
         let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
         let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
-        let output = cx.parameter(Ty::PTR, Arg::Output);
+        let pointer = cx.parameter(Ty::PTR, Arg::Output);
+        let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
         let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
         let own = self.halo.as_ref().map(|halo| {
             let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
@@ -131,17 +132,17 @@ impl<'c> Direct<'c> {
                     (cx.element(pointer, &first), Some(first))
                 }
             };
-            let unit = Unit { image, group, first_row, source, start, output, weights };
+            let unit = Unit { image, group, first_row, source, start, output: &output, weights };
             let count = cx.uniform(&(&rows * &Dim::product(&self.output[1..])));
             for panels in conv.panels() {
-                self.panels(cx, v, &unit, &panels, &chunk, count);
+                self.panels(cx, &unit, &panels, &chunk, count);
             }
             vec![]
         });
         let pixels = &Dim::product(&self.output[1..]) * &Dim::Const(self.rows);
         let work = &pixels * &Dim::Const(1 + conv.depth() * conv.out_vectors / self.chunks);
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
-        Kernel { function: builder.finish("conv_blocks", vec![]), args, extent, work, in_place: vec![] }
+        Kernel { function: builder.finish("conv_blocks", vec![]), args, extent, work, in_place: output.in_place }
     }
 
     fn stride(&self, axis: usize) -> i64 {
@@ -156,7 +157,7 @@ impl<'c> Direct<'c> {
     }
 
     /// All panels that belong to a part of the output channels.
-    fn panels(&self, cx: &mut Cx<'_>, v: Value, unit: &Unit, panels: &Panels, chunk: &Dim, count: V) {
+    fn panels(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, panels: &Panels, chunk: &Dim, count: V) {
         let bound = |part: &Dim| (part * &Dim::Const(panels.count)).floor_div(&Dim::Const(self.chunks));
         let (low, high) = (cx.uniform(&bound(chunk)), cx.uniform(&bound(&(chunk + &Dim::ONE))));
         let open = cx.b.open_for(&[]);
@@ -166,7 +167,7 @@ impl<'c> Direct<'c> {
         let vector = cx.name_of(vector);
         let most = most_pixels(self.registers, panels.vectors);
         tiles(cx, count, self.block_pixels(), most, &mut |cx, first, pixels| {
-            self.tile(cx, v, unit, first, pixels, &vector, panels.vectors);
+            self.tile(cx, unit, first, pixels, &vector, panels.vectors);
         });
         cx.b.close_for(open, low, high, 1, vec![]);
     }
@@ -190,7 +191,7 @@ impl<'c> Direct<'c> {
     }
 
     /// Where a pixel of a block is read, apart from channels and taps.
-    fn pixel(&self, cx: &mut Cx<'_>, unit: &Unit, first: &Dim, number: i64) -> Pixel {
+    fn pixel(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, number: i64) -> Pixel {
         if self.output.len() == 1 {
             let step = self.conv.channels * self.stride(0);
             let offset = first * &Dim::Const(step);
@@ -205,7 +206,7 @@ impl<'c> Direct<'c> {
     }
 
     /// Load an element that a pixel sees: that many elements behind its first.
-    fn load(&self, cx: &mut Cx<'_>, unit: &Unit, pixel: &Pixel, at: V) -> V {
+    fn load(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pixel: &Pixel, at: V) -> V {
         let behind = cx.b.i64(pixel.behind);
         let at = cx.b.add(at, behind);
         let Some(start) = &unit.start else { return cx.b.load(Ty::F32, pixel.pointer, at) };
@@ -220,7 +221,7 @@ impl<'c> Direct<'c> {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn tile(&self, cx: &mut Cx<'_>, v: Value, unit: &Unit, first: &Dim, pixels: i64, vector: &Dim, vectors: i64) {
+    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, pixels: i64, vector: &Dim, vectors: i64) {
         let conv = self.conv;
         let places: Vec<Pixel> = (0..pixels).map(|i| self.pixel(cx, unit, first, i)).collect();
         let panel = &(&(&unit.group * &Dim::Const(conv.out_vectors)) + vector) * &Dim::Const(conv.depth() * conv.lanes);
@@ -228,7 +229,7 @@ impl<'c> Direct<'c> {
 
         let products = self.products(cx, weights, vectors);
         let sums = products.sums(cx, pixels, &mut |cx, i, at| self.load(cx, unit, &places[i as usize], at));
-        self.store(cx, v, unit, first, vector, vectors, &sums);
+        self.store(cx, unit, first, vector, vectors, &sums);
     }
 
     /// Products over blocks of channels and taps.
@@ -266,7 +267,7 @@ impl<'c> Direct<'c> {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn store(&self, cx: &mut Cx<'_>, v: Value, unit: &Unit, first: &Dim, vector: &Dim, vectors: i64, sums: &[V]) {
+    fn store(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, vector: &Dim, vectors: i64, sums: &[V]) {
         let conv = self.conv;
         let before = &unit.first_row * &Dim::product(&self.output[1..]);
         let channel = &(&unit.group * &Dim::Const(conv.out_vectors)) + vector;
@@ -276,8 +277,7 @@ impl<'c> Direct<'c> {
             let index = unravel(&pixel, &conv.output, &HashMap::new());
             [&[unit.image.clone(), &channel + &Dim::Const(j)], &index[..]].concat()
         };
-        let results = sums.iter().enumerate().map(|(n, s)| (at(n), *s)).collect();
-        store(cx, v, conv.lanes, unit.output, results);
+        sums.iter().enumerate().for_each(|(n, s)| unit.output.put(cx, at(n), *s));
     }
 }
 

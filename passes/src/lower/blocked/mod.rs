@@ -10,14 +10,13 @@ use super::{
     contract::transposed,
     cx::{Cx, Lane},
     entry::{Entry, Frame},
-    index::linear,
-    pointwise::Kernel,
+    epilogue::{Epilogue, Sink},
     shared::Shared,
 };
 use crate::{Machine, Result};
 use depthwise::Depthwise;
 use direct::Direct;
-use numrsc_ir::{DType, Dim, Func, Node, Op, Tensor, Value, kernel::V};
+use numrsc_ir::{DType, Dim, Func, Node, Op, Tensor, Value, dim::Sym, kernel::V};
 use winograd::Winograd;
 
 /// Can a convolution with blocks be done as it is? All others are done without blocks.
@@ -46,35 +45,65 @@ pub(crate) fn packs(func: &Func, node: &Node, v: Value, machine: Machine) -> boo
     node.args.len() == 2 && node.args[1] == v && node.args[0] != v && suits(func, node, machine)
 }
 
-pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, v: Value) -> Result<()> {
-    let output = entry.allocate_for(frame, v)?;
-    let conv = Conv::new(&mut entry.shared, frame, v);
+pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
+    let conv = Conv::new(&mut entry.shared, frame, epilogue.product);
     // Transformed weights that are not finite would spoil their neighbours.
-    if winograd::suits(&conv) && weights(frame, conv.w).to_f64s().iter().all(|w| w.is_finite()) {
-        let winograd = Winograd::new(&conv, v, &mut entry.shared);
+    let (kernel, scratch) = if winograd::suits(&conv) && weights(frame, conv.w).to_f64s().iter().all(|w| w.is_finite())
+    {
+        let winograd = Winograd::new(&conv, &mut entry.shared);
         let packed = entry.place_weights(&winograd.weights(weights(frame, conv.w)));
-        let kernel = winograd.kernel(&mut entry.shared, frame, packed);
-        return launch(entry, frame, kernel, output, Some(&winograd.scratch()));
-    }
-    let weights = entry.place_weights(&conv.packed_weights(frame));
-    if conv.depthwise {
-        let registers = entry.shared.machine.registers;
-        let kernel = Depthwise::new(&conv, v, registers).kernel(&mut entry.shared, frame, weights);
-        return entry.launch(frame, kernel, output, None);
-    }
-    let direct = Direct::new(&conv, &mut entry.shared);
-    let scratch = direct.scratch();
-    let kernel = direct.kernel(&mut entry.shared, frame, v, weights);
-    launch(entry, frame, kernel, output, scratch.as_ref())
-}
-
-/// Launch a kernel whose workers need that many bytes each.
-fn launch(entry: &mut Entry, frame: &mut Frame<'_>, kernel: Kernel, output: V, scratch: Option<&Dim>) -> Result<()> {
+        (winograd.kernel(&mut entry.shared, frame, epilogue, packed), Some(winograd.scratch()))
+    } else if conv.depthwise {
+        let packed = entry.place_weights(&conv.packed_weights(frame));
+        let depthwise = Depthwise::new(&conv, entry.shared.machine.registers);
+        (depthwise.kernel(&mut entry.shared, frame, epilogue, packed), None)
+    } else {
+        let packed = entry.place_weights(&conv.packed_weights(frame));
+        let direct = Direct::new(&conv, &mut entry.shared);
+        (direct.kernel(&mut entry.shared, frame, epilogue, packed), direct.scratch())
+    };
+    let output = entry.take_over_or_allocate(frame, epilogue.root, &kernel.in_place)?;
     let Some(bytes) = scratch else { return entry.launch(frame, kernel, output, None) };
-    let (pointer, memory) = entry.scratch(frame, bytes)?;
+    let (pointer, memory) = entry.scratch(frame, &bytes)?;
     entry.launch(frame, kernel, output, Some(pointer))?;
     entry.give_back(pointer, memory);
     Ok(())
+}
+
+/// Where vectors of channels of the result go, by way of what follows the convolution.
+struct Output {
+    sink: Sink,
+    /// The names that axes of the result have there.
+    axes: Vec<Sym>,
+    lanes: i64,
+    /// What the result may take the memory of.
+    in_place: Vec<Value>,
+}
+
+impl Output {
+    fn new(cx: &mut Cx<'_>, epilogue: &Epilogue, pointer: V, lanes: i64) -> Output {
+        let shape = cx.shape(epilogue.product);
+        let axes: Vec<Sym> = shape.iter().map(|n| cx.variable(n)).collect();
+        let any: Vec<Dim> = axes.iter().cloned().map(Dim::sym).collect();
+        Output { sink: epilogue.sink(cx, pointer, &any), in_place: epilogue.in_place(cx, &any), axes, lanes }
+    }
+
+    /// Finish and store a vector at its index (without the place in the vector).
+    fn put(&self, cx: &mut Cx<'_>, mut index: Vec<Dim>, x: V) {
+        let zero = cx.b.i64(0);
+        let lane = cx.variable(&Dim::Const(self.lanes));
+        cx.symbols.insert(lane.clone(), zero);
+        index.push(Dim::sym(lane.clone()));
+        let names = |s: &Sym| self.axes.iter().position(|a| a == s).map(|a| index[a].clone());
+        let outer = (cx.lane.replace(Lane { sym: lane, base: zero }), cx.lanes);
+        cx.lanes = self.lanes as u32;
+        if self.sink.scalars_only {
+            (0..cx.lanes).for_each(|l| cx.in_lane(l, |cx| self.sink.put(cx, &names, x)));
+        } else {
+            self.sink.put(cx, &names, x);
+        }
+        (cx.lane, cx.lanes) = outer;
+    }
 }
 
 /// Sizes and attributes of a convolution.
@@ -198,20 +227,4 @@ fn weights<'f>(frame: &Frame<'f>, w: Value) -> &'f Tensor {
         Op::Const { value } => value,
         op => unreachable!("`{op}` is no constant"),
     }
-}
-
-/// Store vectors of channels of the result, each at its index (without the place in the vector).
-fn store(cx: &mut Cx<'_>, v: Value, lanes: i64, output: V, vectors: Vec<(Vec<Dim>, V)>) {
-    let shape = cx.shape(v);
-    let length = Dim::product(&shape);
-    let zero = cx.b.i64(0);
-    let lane = cx.variable(&Dim::Const(lanes));
-    cx.symbols.insert(lane.clone(), zero);
-    let outer = (cx.lane.replace(Lane { sym: lane.clone(), base: zero }), cx.lanes);
-    cx.lanes = lanes as u32;
-    for (mut index, x) in vectors {
-        index.push(Dim::sym(lane.clone()));
-        cx.store(DType::F32, output, &linear(&index, &shape), &length, x);
-    }
-    (cx.lane, cx.lanes) = outer;
 }

@@ -2,18 +2,18 @@
 //! transformed into memory of the worker, multiplied with the transformed weights (one matrix per place in a transformed tile), and transformed back.
 use super::{
     super::pointwise::Kernel,
-    Conv,
+    Conv, Output,
     products::{Products, most_pixels, tiles},
-    store,
 };
 use crate::lower::{
     cx::{Cx, Home},
     entry::Frame,
+    epilogue::Epilogue,
     index::unravel,
     shared::{Arg, Shared},
 };
 use numrsc_ir::{
-    Dim, Tensor, Value,
+    Dim, Tensor,
     kernel::{Binary, Compare, Elem, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
@@ -47,7 +47,6 @@ pub(super) fn suits(conv: &Conv) -> bool {
 
 pub(super) struct Winograd<'c> {
     conv: &'c Conv,
-    node: Value,
     /// Tiles along each axis, and in all.
     grid: [Dim; 2],
     count: Dim,
@@ -60,17 +59,17 @@ pub(super) struct Winograd<'c> {
 }
 
 /// A block of tiles: its image and first tile, and the memory of the worker.
-struct Unit {
+struct Unit<'o> {
     image: Dim,
     first: Dim,
     /// What the tiles see, transformed; and products.
     seen: V,
     sums: V,
-    output: V,
+    output: &'o Output,
 }
 
 impl<'c> Winograd<'c> {
-    pub(super) fn new(conv: &'c Conv, node: Value, shared: &mut Shared) -> Winograd<'c> {
+    pub(super) fn new(conv: &'c Conv, shared: &mut Shared) -> Winograd<'c> {
         let grid = [0, 1].map(|d| shared.size(&conv.output[d].ceil_div(&Dim::Const(OUT))));
         let count = Dim::product(&grid);
         let channels = (conv.in_blocks + conv.out_vectors) * conv.lanes;
@@ -83,7 +82,7 @@ impl<'c> Winograd<'c> {
         let blocks = shared.size(&count.ceil_div(&Dim::Const(most)));
         let units = (&conv.images * &blocks).as_const();
         let chunks = units.map_or(1, |n| (UNITS / n.max(1)).clamp(1, conv.out_vectors / 2));
-        Winograd { conv, node, grid, count, most, blocks, chunks, registers: i64::from(shared.machine.registers) }
+        Winograd { conv, grid, count, most, blocks, chunks, registers: i64::from(shared.machine.registers) }
     }
 
     /// Weights `G g Gᵀ` by place, panel, channel and output of the panel.
@@ -122,12 +121,13 @@ impl<'c> Winograd<'c> {
         Dim::Const(self.sizes().iter().sum::<i64>() * 4)
     }
 
-    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, weights: V) -> Kernel {
+    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
         let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
         let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
-        let output = cx.parameter(Ty::PTR, Arg::Output);
+        let pointer = cx.parameter(Ty::PTR, Arg::Output);
+        let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
         let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
         let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
         let stride = cx.uniform(&self.scratch());
@@ -145,7 +145,7 @@ impl<'c> Winograd<'c> {
             let first = cx.named(&tile_at(&block));
             let last = cx.named(&tile_at(&(&block + &Dim::ONE)));
             let count = cx.uniform(&(&last - &first));
-            let unit = Unit { image, first, seen, sums, output };
+            let unit = Unit { image, first, seen, sums, output: &output };
             let pair_at = |chunk: &Dim| (chunk * &Dim::Const(conv.out_vectors / 2)).floor_div(&Dim::Const(self.chunks));
             let pairs = [pair_at(&chunk), pair_at(&(&chunk + &Dim::ONE))].map(|d| cx.named(&d));
             self.transform_inputs(cx, &unit, count);
@@ -155,11 +155,11 @@ impl<'c> Winograd<'c> {
         });
         let work = Dim::Const(PLACES * self.most * conv.in_blocks * conv.lanes * self.part());
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
-        Kernel { function: builder.finish("conv_winograd", vec![]), args, extent, work, in_place: vec![] }
+        Kernel { function: builder.finish("conv_winograd", vec![]), args, extent, work, in_place: output.in_place }
     }
 
     /// Loops over the tiles of a block: the tile's number in the block and its first output.
-    fn for_tiles(&self, cx: &mut Cx<'_>, unit: &Unit, count: V, body: &mut dyn FnMut(&mut Cx<'_>, &Dim, [Dim; 2])) {
+    fn for_tiles(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V, body: &mut dyn FnMut(&mut Cx<'_>, &Dim, [Dim; 2])) {
         let zero = cx.b.i64(0);
         let open = cx.b.open_for(&[]);
         let tile = cx.name_of(open.var);
@@ -179,7 +179,7 @@ impl<'c> Winograd<'c> {
         &(&(&row * &Dim::Const(self.most)) + tile) * &Dim::Const(self.conv.lanes)
     }
 
-    fn transform_inputs(&self, cx: &mut Cx<'_>, unit: &Unit, count: V) {
+    fn transform_inputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V) {
         let conv = self.conv;
         self.for_tiles(cx, unit, count, &mut |cx, tile, corner| {
             let start = [0, 1].map(|d| &corner[d] - &conv.low[d]);
@@ -202,7 +202,7 @@ impl<'c> Winograd<'c> {
     }
 
     /// `Bᵀ d B` of what a tile sees, for all channels; `cut` if a part of it lies outside.
-    fn transform_input(&self, cx: &mut Cx<'_>, unit: &Unit, tile: &Dim, start: &[Dim; 2], cut: bool) {
+    fn transform_input(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tile: &Dim, start: &[Dim; 2], cut: bool) {
         let conv = self.conv;
         let operand = cx.pointer_of(conv.x);
         let buffer = cx.buffer_of(conv.x);
@@ -257,7 +257,7 @@ impl<'c> Winograd<'c> {
     }
 
     /// For every place of a transformed tile, the product of all tiles and some panels.
-    fn multiply(&self, cx: &mut Cx<'_>, unit: &Unit, weights: V, count: V, pairs: &[Dim; 2]) {
+    fn multiply(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, weights: V, count: V, pairs: &[Dim; 2]) {
         let conv = self.conv;
         let (inputs, lanes) = (conv.in_blocks * conv.lanes, conv.lanes);
         let (low, high) = (cx.uniform(&pairs[0]), cx.uniform(&pairs[1]));
@@ -311,8 +311,7 @@ impl<'c> Winograd<'c> {
         Some((all / blocks, (all + blocks - 1) / blocks))
     }
 
-    fn transform_outputs(&self, cx: &mut Cx<'_>, unit: &Unit, count: V, pairs: &[Dim; 2]) {
-        let conv = self.conv;
+    fn transform_outputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V, pairs: &[Dim; 2]) {
         self.for_tiles(cx, unit, count, &mut |cx, tile, corner| {
             let zero = cx.b.i64(0);
             let vectors = cx.uniform(&(&(&pairs[1] - &pairs[0]) * &Dim::Const(2)));
@@ -333,7 +332,7 @@ impl<'c> Winograd<'c> {
                 for (column, x) in output_transform(cx, line).into_iter().enumerate() {
                     let at = [&corner[0] + &Dim::Const(row), &corner[1] + &Dim::Const(column as i64)];
                     let index = vec![unit.image.clone(), channel.clone(), at[0].clone(), at[1].clone()];
-                    let put = |cx: &mut Cx<'_>| store(cx, self.node, conv.lanes, unit.output, vec![(index.clone(), x)]);
+                    let put = |cx: &mut Cx<'_>| unit.output.put(cx, index.clone(), x);
                     match self.may_be_outside(cx, &at, [row, column as i64]) {
                         None => put(cx),
                         Some(inside) => {
