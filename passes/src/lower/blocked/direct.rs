@@ -16,12 +16,14 @@ use crate::lower::{
 };
 use numrsc_ir::{
     Dim, Value,
-    kernel::{Binary, Kind, Ty, V, build::Builder},
+    kernel::{Binary, Elem, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
 
 /// Bytes of the operand that a unit reads: about half of a second-level cache.
 const BLOCK_BYTES: i64 = 1 << 17;
+/// Bytes of the weights of a panel that stay in a first-level cache. More of them are used part by part, for all pixels of a block each.
+const PANEL_BYTES: i64 = 24 << 10;
 /// Pixels of a block for which reading weights does not count.
 const MIN_PIXELS: i64 = 60;
 /// What is assumed of the length of a row that only the run knows.
@@ -43,6 +45,8 @@ pub(super) struct Direct<'c> {
     blocks: Dim,
     /// Parts of the output channels.
     chunks: i64,
+    /// Blocks of input channels that are summed up before sums go to memory.
+    part: i64,
     registers: i64,
 }
 
@@ -56,6 +60,8 @@ struct Unit<'o> {
     start: Option<Dim>,
     output: &'o Output,
     weights: V,
+    /// Memory for sums, where there are several parts.
+    sums: Option<V>,
 }
 
 /// Where a pixel is read: an address, its position behind the unit's first element, and how many elements to go from there.
@@ -86,12 +92,29 @@ impl<'c> Direct<'c> {
         let pairs = conv.panels()[0].count;
         let chunks = units.map_or(1, |n| UNITS.div_euclid(n.max(1)).clamp(1, pairs));
         let halo = conv.padded.then(|| Halo::new(conv, rows));
-        Direct { conv, input, output, halo, rows, blocks, chunks, registers: i64::from(shared.machine.registers) }
+        let part = part(conv);
+        let registers = i64::from(shared.machine.registers);
+        Direct { conv, input, output, halo, rows, blocks, chunks, part, registers }
     }
 
     /// Bytes that every worker needs.
     pub(super) fn scratch(&self) -> Option<Dim> {
-        self.halo.as_ref().map(Halo::bytes)
+        let bytes = &self.copy_bytes() + &self.sum_bytes();
+        (bytes != Dim::ZERO).then_some(bytes)
+    }
+
+    fn copy_bytes(&self) -> Dim {
+        self.halo.as_ref().map_or(Dim::ZERO, Halo::bytes)
+    }
+
+    /// Bytes of the sums of a block of pixels and a panel.
+    fn sum_bytes(&self) -> Dim {
+        if self.part == self.conv.in_blocks {
+            return Dim::ZERO;
+        }
+        let widest = self.conv.panels().iter().map(|p| p.vectors).max().unwrap_or(1);
+        let pixels = &Dim::product(&self.output[1..]) * &Dim::Const(self.rows);
+        &(&pixels * &Dim::Const(widest * self.conv.lanes * 4)).ceil_div(&Dim::Const(64)) * &Dim::Const(64)
     }
 
     pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
@@ -102,11 +125,15 @@ impl<'c> Direct<'c> {
         let pointer = cx.parameter(Ty::PTR, Arg::Output);
         let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
         let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
-        let own = self.halo.as_ref().map(|halo| {
+        let own = self.scratch().map(|bytes| {
             let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
-            let stride = cx.uniform(&halo.bytes());
+            let stride = cx.uniform(&bytes);
             let offset = cx.b.mul(worker, stride);
             cx.b.offset(scratch, offset)
+        });
+        let sums = own.filter(|_| self.part < self.conv.in_blocks).map(|own| {
+            let offset = cx.uniform(&self.copy_bytes());
+            cx.b.offset(own, offset)
         });
         let conv = self.conv;
         let sizes = [conv.images.clone(), Dim::Const(conv.groups), self.blocks.clone(), Dim::Const(self.chunks)];
@@ -132,7 +159,7 @@ impl<'c> Direct<'c> {
                     (cx.element(pointer, &first), Some(first))
                 }
             };
-            let unit = Unit { image, group, first_row, source, start, output: &output, weights };
+            let unit = Unit { image, group, first_row, source, start, output: &output, weights, sums };
             let count = cx.uniform(&(&rows * &Dim::product(&self.output[1..])));
             for panels in conv.panels() {
                 self.panels(cx, &unit, &panels, &chunk, count);
@@ -166,10 +193,60 @@ impl<'c> Direct<'c> {
         let vector = cx.b.add(start, first);
         let vector = cx.name_of(vector);
         let most = most_pixels(self.registers, panels.vectors);
-        tiles(cx, count, self.block_pixels(), most, &mut |cx, first, pixels| {
-            self.tile(cx, unit, first, pixels, &vector, panels.vectors);
-        });
+        let all = |cx: &mut Cx<'_>, part: &Dim| {
+            tiles(cx, count, self.block_pixels(), most, &mut |cx, first, pixels| {
+                self.tile(cx, unit, first, pixels, &vector, panels.vectors, part);
+            });
+        };
+        match unit.sums {
+            None => all(cx, &Dim::ZERO),
+            Some(sums) => self.by_parts(cx, unit, sums, &vector, panels.vectors, count, &all),
+        }
         cx.b.close_for(open, low, high, 1, vec![]);
+    }
+
+    /// Sums of all pixels of a block in memory: zeros, to which each part of the depth adds, until they are finished.
+    #[allow(clippy::too_many_arguments)]
+    fn by_parts(
+        &self,
+        cx: &mut Cx<'_>,
+        unit: &Unit<'_>,
+        sums: V,
+        vector: &Dim,
+        vectors: i64,
+        count: V,
+        all: &dyn Fn(&mut Cx<'_>, &Dim),
+    ) {
+        let lanes = self.conv.lanes;
+        let ty = Ty::vector(Elem::F32, lanes as u32);
+        let (none, width, zero) = (cx.b.i64(0), cx.b.i64(vectors * lanes), cx.b.float(ty, 0.0));
+        let end = cx.b.mul(count, width);
+        let open = cx.b.open_for(&[]);
+        cx.b.store(sums, open.var, zero);
+        cx.b.close_for(open, none, end, lanes, vec![]);
+
+        let parts = Dim::Const(self.conv.in_blocks / self.part);
+        let part = cx.variable(&parts);
+        cx.carry(&[(part.clone(), parts)], &[], &mut |cx, _| {
+            all(cx, &Dim::sym(part.clone()));
+            vec![]
+        });
+
+        let open = cx.b.open_for(&[]);
+        let pixel = cx.name_of(open.var);
+        let finished: Vec<V> = (0..vectors)
+            .map(|j| {
+                let at = cx.uniform(&self.sum_at(&pixel, vectors, j));
+                cx.b.load(ty, sums, at)
+            })
+            .collect();
+        self.store(cx, unit, &pixel, vector, vectors, &finished);
+        cx.b.close_for(open, none, count, 1, vec![]);
+    }
+
+    /// Where the sum of a pixel and a vector of a panel is in memory.
+    fn sum_at(&self, pixel: &Dim, vectors: i64, vector: i64) -> Dim {
+        &(&(pixel * &Dim::Const(vectors)) + &Dim::Const(vector)) * &Dim::Const(self.conv.lanes)
     }
 
     /// The least and the largest number of pixels of a block, where they are known.
@@ -220,20 +297,32 @@ impl<'c> Direct<'c> {
         cx.b.load_fixed(Ty::F32, pixel.pointer, at)
     }
 
+    /// The products of a tile in a part of the depth.
     #[allow(clippy::too_many_arguments)]
-    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, pixels: i64, vector: &Dim, vectors: i64) {
+    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, pixels: i64, vector: &Dim, vectors: i64, part: &Dim) {
         let conv = self.conv;
         let places: Vec<Pixel> = (0..pixels).map(|i| self.pixel(cx, unit, first, i)).collect();
         let panel = &(&(&unit.group * &Dim::Const(conv.out_vectors)) + vector) * &Dim::Const(conv.depth() * conv.lanes);
         let weights = cx.element(unit.weights, &panel);
-
-        let products = self.products(cx, weights, vectors);
-        let sums = products.sums(cx, pixels, &mut |cx, i, at| self.load(cx, unit, &places[i as usize], at));
-        self.store(cx, unit, first, vector, vectors, &sums);
+        let products = self.products(cx, weights, vectors, part);
+        let mut load = |cx: &mut Cx<'_>, i: i64, at: V| self.load(cx, unit, &places[i as usize], at);
+        let Some(memory) = unit.sums else {
+            let zeros = products.zeros(cx, pixels);
+            let sums = products.add_to(cx, &zeros, &mut load);
+            return self.store(cx, unit, first, vector, vectors, &sums);
+        };
+        let ty = Ty::vector(Elem::F32, conv.lanes as u32);
+        let places: Vec<V> = (0..pixels)
+            .flat_map(|i| (0..vectors).map(move |j| (i, j)))
+            .map(|(i, j)| cx.uniform(&self.sum_at(&(first + &Dim::Const(i)), vectors, j)))
+            .collect();
+        let before: Vec<V> = places.iter().map(|&at| cx.b.load(ty, memory, at)).collect();
+        let sums = products.add_to(cx, &before, &mut load);
+        places.iter().zip(sums).for_each(|(&at, sum)| cx.b.store(memory, at, sum));
     }
 
-    /// Products over blocks of channels and taps.
-    fn products(&self, cx: &mut Cx<'_>, weights: V, vectors: i64) -> Products {
+    /// Products over the blocks of channels of a part, and taps.
+    fn products(&self, cx: &mut Cx<'_>, weights: V, vectors: i64, part: &Dim) -> Products {
         let conv = self.conv;
         let (sizes, pitches) = (self.source_sizes(), self.pitches());
         let mut loops = Vec::new();
@@ -247,7 +336,7 @@ impl<'c> Direct<'c> {
         };
         let last = conv.window.len() - 1;
         let by_tap = conv.channels == 1 && conv.window[last] <= WRITTEN_OUT;
-        let block = variable(cx, conv.in_blocks);
+        let block = &(part * &Dim::Const(self.part)) + &variable(cx, self.part);
         let mut x_at = &block * &(&Dim::product(&sizes) * &Dim::Const(conv.channels));
         let mut w_at = block;
         for (d, &n) in conv.window.iter().enumerate() {
@@ -278,6 +367,18 @@ impl<'c> Direct<'c> {
             [&[unit.image.clone(), &channel + &Dim::Const(j)], &index[..]].concat()
         };
         sums.iter().enumerate().for_each(|(n, s)| unit.output.put(cx, at(n), *s));
+    }
+}
+
+/// How many blocks of input channels the weights of a panel are used for at a time: all, or an equal part that fits the cache.
+fn part(conv: &Conv) -> i64 {
+    let bytes = conv.channels * conv.taps() * conv.panels()[0].vectors * conv.lanes * 4;
+    let fitting = (PANEL_BYTES / bytes).max(1);
+    let divides = |n: &i64| conv.in_blocks % n == 0;
+    match (1..=conv.in_blocks.min(fitting)).rev().find(divides) {
+        // Parts that are much too small cost more than they save.
+        Some(n) if n * 2 >= fitting.min(conv.in_blocks) => n,
+        _ => conv.in_blocks,
     }
 }
 

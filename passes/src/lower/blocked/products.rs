@@ -24,13 +24,17 @@ pub(super) struct Products {
 }
 
 impl Products {
-    /// The sums of some pixels, vector by vector for each; `load` gives the element of a pixel at a position.
-    pub(super) fn sums(&self, cx: &mut Cx<'_>, pixels: i64, load: &mut dyn FnMut(&mut Cx<'_>, i64, V) -> V) -> Vec<V> {
+    /// What sums of some pixels start with.
+    pub(super) fn zeros(&self, cx: &mut Cx<'_>, pixels: i64) -> Vec<V> {
+        let zero = cx.b.float(Ty::vector(Elem::F32, self.lanes as u32), 0.0);
+        vec![zero; (pixels * self.vectors) as usize]
+    }
+
+    /// Add to the sums of some pixels, vector by vector for each; `load` gives the element of a pixel at a position.
+    pub(super) fn add_to(&self, cx: &mut Cx<'_>, sums: &[V], load: &mut dyn FnMut(&mut Cx<'_>, i64, V) -> V) -> Vec<V> {
         let lanes = self.lanes as u32;
         let wide = Ty::vector(Elem::F32, lanes);
-        let zero = cx.b.float(wide, 0.0);
-        let start = vec![zero; (pixels * self.vectors) as usize];
-        cx.carry(&self.loops, &start, &mut |cx, sums| {
+        cx.carry(&self.loops, sums, &mut |cx, sums| {
             let (x_at, w_at, x_step) = (cx.uniform(&self.x_at), cx.uniform(&self.w_at), cx.uniform(&self.x_step));
             let mut sums = sums.to_vec();
             for step in 0..self.steps {

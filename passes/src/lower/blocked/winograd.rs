@@ -288,7 +288,8 @@ impl<'c> Winograd<'c> {
             let most = most_pixels(self.registers, 2);
             tiles(cx, count, self.block_tiles(), most, &mut |cx, first, pixels| {
                 let pointer = cx.element(seen, &(first * &Dim::Const(lanes)));
-                let results = products.sums(cx, pixels, &mut |cx, i, at| {
+                let zeros = products.zeros(cx, pixels);
+                let results = products.add_to(cx, &zeros, &mut |cx, i, at| {
                     let behind = cx.b.i64(i * lanes);
                     let at = cx.b.add(at, behind);
                     cx.b.load(Ty::F32, pointer, at)
