@@ -290,6 +290,7 @@ impl<'f> Fuser<'f> {
         }
         match &node.op {
             Op::Size { .. } | Op::Iota { .. } => return self.needs[at] != Need::Elements,
+            Op::Transpose { .. } => return self.reorders_product(v),
             op if is_view(op) => return false,
             Op::Map { .. } | Op::Gather { .. } | Op::Reduce { .. } => {}
             op if is_product(op) => return !self.becomes_part(v),
@@ -348,6 +349,21 @@ impl<'f> Fuser<'f> {
         let (index, domain) = (index.clone(), self.domains.get(&home)?.clone());
         let (shape, home_shape) = (self.shape(v), self.shape(home));
         Order::of(&index, &shape, &domain, &home_shape)
+    }
+
+    /// Is a node a product with its axes in another order, wanted by a product? Then it is stored in the order that it is read in.
+    fn reorders_product(&mut self, v: Value) -> bool {
+        let x = self.func.node(v).args[0];
+        if self.needs[v.0 as usize] != Need::View
+            || !is_product(&self.func.node(x).op)
+            || self.uses[x.0 as usize].len() != 1
+        {
+            return false;
+        }
+        let (shape, of) = (self.shape(v), self.shape(x));
+        let domain = self.domain(v, &shape);
+        let index = self.operand_index(v, 0, &domain);
+        Order::of(&index, &of, &domain, &shape).is_some() && !self.func.results().contains(&x)
     }
 
     /// Does a map come after a product that nothing else wants?

@@ -14,6 +14,7 @@ mod scan;
 mod scatter;
 mod shared;
 mod sort;
+mod tile;
 mod weights;
 mod window;
 
