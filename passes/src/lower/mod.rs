@@ -14,6 +14,8 @@ mod scan;
 mod scatter;
 mod shared;
 mod sort;
+#[cfg(test)]
+mod tests;
 mod tile;
 mod weights;
 mod window;
