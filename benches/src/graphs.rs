@@ -28,12 +28,20 @@ impl Shape {
     }
 }
 
-/// A model of at least this many nodes, and few more.
-pub fn model(shape: Shape, nodes: usize) -> ModelProto {
+/// A size of an input: a number, or with symbolic sizes a name.
+type Size = (i64, &'static str);
+
+/// A model of at least this many nodes, and few more; with symbolic sizes, the numbers of rows and of pixels are open.
+pub fn model(shape: Shape, symbolic: bool, nodes: usize) -> ModelProto {
     let mut builder = Builder::new();
+    builder.symbolic = symbolic;
+    let fixed = |n: i64| (n, "");
     match shape {
         Shape::Chain => {
-            let (mut image, mut rows) = (builder.input("image", &[1, 8, 12, 12]), builder.input("rows", &[16, 32]));
+            let (mut image, mut rows) = (
+                builder.input("image", &[(1, "batch"), fixed(8), (12, "height"), (12, "width")]),
+                builder.input("rows", &[(16, "rows"), fixed(32)]),
+            );
             while builder.graph.node.len() < nodes {
                 image = builder.convolution(&image, 8, 8);
                 rows = builder.transformer(&rows, 32, 32);
@@ -42,8 +50,10 @@ pub fn model(shape: Shape, nodes: usize) -> ModelProto {
             builder.output(&rows);
         }
         Shape::Ladder => {
-            let (mut left, mut right) = (builder.input("left", &[16, 16]), builder.input("right", &[16, 16]));
-            let (mut image, mut width, mut channels) = (builder.input("image", &[1, 4, 10, 10]), 16, 4);
+            let (mut left, mut right) =
+                (builder.input("left", &[(16, "rows"), fixed(16)]), builder.input("right", &[(16, "rows"), fixed(16)]));
+            let (mut image, mut width, mut channels) =
+                (builder.input("image", &[(1, "batch"), fixed(4), (10, "height"), (10, "width")]), 16, 4);
             for rung in 0.. {
                 if builder.graph.node.len() >= nodes {
                     break;
@@ -69,21 +79,38 @@ pub fn model(shape: Shape, nodes: usize) -> ModelProto {
 pub fn heavy(bytes: usize) -> ModelProto {
     let mut builder = Builder::new();
     let width = ((bytes / 4) as f64).sqrt().ceil() as i64;
-    let input = builder.input("rows", &[1, width]);
+    let input = builder.input("rows", &[(1, ""), (width, "")]);
     let product = builder.linear(&input, width, width);
     let output = builder.node("Relu", &[&product], vec![]);
     builder.output(&output);
     builder.finish()
 }
 
+/// So many products of one matrix with weights of their own.
+pub fn products(rows: i64, columns: i64, depth: i64, count: i64) -> ModelProto {
+    let mut builder = Builder::new();
+    let input = builder.input("rows", &[rows, depth]);
+    for _ in 0..count {
+        let weight = builder.weight(&[depth, columns]);
+        let product = builder.node("MatMul", &[&input, &weight], vec![]);
+        builder.output(&product);
+    }
+    builder.finish()
+}
+
 struct Builder {
     graph: GraphProto,
     rng: Rng,
+    symbolic: bool,
 }
 
 impl Builder {
     fn new() -> Builder {
-        Builder { graph: GraphProto { name: "generated".into(), ..Default::default() }, rng: Rng::new(1) }
+        Builder {
+            graph: GraphProto { name: "generated".into(), ..Default::default() },
+            rng: Rng::new(1),
+            symbolic: false,
+        }
     }
 
     fn finish(self) -> ModelProto {
@@ -95,7 +122,13 @@ impl Builder {
         }
     }
 
-    fn input(&mut self, name: &str, shape: &[i64]) -> String {
+    fn input(&mut self, name: &str, shape: &[Size]) -> String {
+        let size = |&(n, name): &Size| match name {
+            "" => DimensionValue::Value(n),
+            _ if !self.symbolic => DimensionValue::Value(n),
+            name => DimensionValue::Param(name.into()),
+        };
+        let shape = shape.iter().map(size).collect();
         self.graph.input.push(value(name, Some(shape)));
         name.into()
     }
@@ -200,9 +233,9 @@ fn ints(name: &str, values: &[i64]) -> AttributeProto {
     }
 }
 
-fn value(name: &str, shape: Option<&[i64]>) -> ValueInfoProto {
-    let dim = |&d: &i64| Dimension { value: Some(DimensionValue::Value(d)) };
-    let shape = shape.map(|shape| TensorShapeProto { dim: shape.iter().map(dim).collect() });
+fn value(name: &str, shape: Option<Vec<DimensionValue>>) -> ValueInfoProto {
+    let dim = |d: DimensionValue| Dimension { value: Some(d) };
+    let shape = shape.map(|shape| TensorShapeProto { dim: shape.into_iter().map(dim).collect() });
     let tensor = TensorType { elem_type: FLOAT, shape };
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
 }

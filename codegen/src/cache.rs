@@ -1,11 +1,15 @@
 //! Compiled functions on disk, found by the hash of everything their code depends on.
 //!
-//! A file that is not what was written there is as good as none: it is ignored and written again.
+//! A file that is not what was written there is as good as none: it is ignored and written again. When all files together take more than
+//! [`LIMIT`] bytes, the oldest make way.
 use crate::{Backend, Code, Error, Link, LinkKind, Result};
 use numrsc_ir::kernel::FuncId;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+/// Bytes that a cache may take after a compilation.
+pub(crate) const LIMIT: u64 = 1 << 30;
 
 const MAGIC: &[u8; 8] = b"nrscode1";
 
@@ -46,6 +50,31 @@ impl Cache {
             Ok(())
         };
         write().map_err(|e| self.error(e))
+    }
+
+    /// Remove the oldest files until the rest takes no more than this many bytes. What another process removes first is gone as well.
+    pub(crate) fn trim(&self, limit: u64) -> Result<()> {
+        let mut files = vec![];
+        for entry in std::fs::read_dir(&self.directory).map_err(|e| self.error(e))? {
+            let Ok((entry, about)) = entry.and_then(|e| e.metadata().map(|m| (e, m))) else { continue };
+            if about.is_file() {
+                files.push((about.modified().ok(), entry.file_name(), about.len()));
+            }
+        }
+        let mut bytes: u64 = files.iter().map(|f| f.2).sum();
+        if bytes <= limit {
+            return Ok(());
+        }
+        files.sort();
+        for (_, name, size) in files {
+            if bytes <= limit {
+                break;
+            }
+            if std::fs::remove_file(self.directory.join(name)).is_ok() {
+                bytes -= size;
+            }
+        }
+        Ok(())
     }
 
     fn error(&self, source: std::io::Error) -> Error {
@@ -136,4 +165,32 @@ fn decode(file: &[u8], key: &str, callees: usize) -> Option<Code> {
         links.push(Link { offset, kind: *KINDS.get(usize::try_from(kind).ok()?)?, to: FuncId(to), addend });
     }
     (rest.len() as u64 == length).then(|| Code { bytes: rest.to_vec(), align, links })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn the_oldest_files_make_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(folder.path()).unwrap();
+        let code = Code { bytes: vec![0; 1000], align: 16, links: vec![] };
+        // Their names are in another order than their ages.
+        let keys: Vec<String> = (0..8).map(|i| format!("{:032x}", (i * 5) % 8)).collect();
+        for (age, key) in keys.iter().enumerate() {
+            cache.write(key, &code).unwrap();
+            let file = std::fs::File::options().write(true).open(folder.path().join(key)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + age as u64)).unwrap();
+        }
+        let there = || keys.iter().filter(|key| cache.read(key, 0).is_some()).cloned().collect::<Vec<_>>();
+        cache.trim(LIMIT).unwrap();
+        assert_eq!(there(), keys);
+        let one = encode(&keys[0], &code).len() as u64;
+        cache.trim(3 * one).unwrap();
+        assert_eq!(there(), keys[5..]);
+        cache.trim(0).unwrap();
+        assert!(there().is_empty());
+    }
 }

@@ -55,6 +55,9 @@ pub fn compile(backend: &dyn Backend, module: &Module, options: &Options<'_>) ->
     let unique: Vec<usize> = (0..same.len()).filter(|&i| same[i].0 as usize == i).collect();
     let cache = options.cache.map(Cache::open).transpose()?;
     let finished = compile_all(backend, module, &unique, cache.as_ref(), options)?;
+    if let Some(cache) = cache.filter(|_| finished.iter().any(|done| !done.cached)) {
+        cache.trim(crate::cache::LIMIT)?;
+    }
 
     let place: HashMap<FuncId, u32> = unique.iter().zip(0..).map(|(&i, at)| (FuncId(i as u32), at)).collect();
     let mut codes = vec![];

@@ -70,13 +70,27 @@ pub struct Options {
 
 /// Run all data sets of a test folder. The error says what went wrong first.
 pub fn run_folder(dir: &Path, executor: &dyn Executor, options: Options) -> Result<(), String> {
+    run_folder_and(dir, None, executor, options)
+}
+
+/// As [`run_folder`], and then the data sets that another folder has for the same model.
+pub fn run_folder_and(
+    dir: &Path,
+    more: Option<&Path>,
+    executor: &dyn Executor,
+    options: Options,
+) -> Result<(), String> {
     let mut model = onnx::load(&dir.join("model.onnx")).map_err(|e| short(&e))?;
     if options.ignore_declared_shapes {
         forget_output_shapes(&mut model);
     }
     let settings = Settings::of(dir)?;
     let func = import::import(&model, &settings.import()).map_err(|e| short(&e))?;
-    for set in data_sets(dir)? {
+    let mut sets = data_sets(dir)?;
+    if let Some(more) = more {
+        sets.extend(data_sets(more)?);
+    }
+    for set in sets {
         run_set(&set, &model, &func, executor, &settings)
             .map_err(|e| format!("{}: {e}", set.file_name().unwrap_or_default().to_string_lossy()))?;
     }

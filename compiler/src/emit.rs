@@ -92,7 +92,13 @@ pub fn header(artifact: &Artifact, symbol: &str) -> String {
  * Inputs:
 {inputs} * Outputs:
 {outputs} *
- * The runtime makes a model of these parts, in Rust:
+ * The runtime makes a model of these parts, in C with numrsc.h:
+ *
+ *   numrsc_model *model;
+ *   numrsc_error *error = numrsc_from_parts({symbol}_manifest, {symbol}_manifest_size, {symbol}_entry, {symbol}_weights,
+ *                                           {symbol}_weights_size, &model);
+ *
+ * In Rust:
  *
  *   extern \"C\" {{
  *       fn {symbol}_entry(context: *mut numrsc_runtime::context::RunContext) -> i32;
@@ -108,9 +114,8 @@ pub fn header(artifact: &Artifact, symbol: &str) -> String {
  *       part(&raw const {symbol}_weights, {symbol}_weights_size),
  *   )?;
  *
- * The functions of numrsc.h load the same model from an artifact (numrsc compile --emit nrsc). A program with a runtime of
- * its own fills in a run context of version {version} (runtime-min/src/context.rs) and calls the entry, which gives 0 or 1 more than
- * the position of the failure's message in the manifest. */
+ * A program with a runtime of its own fills in a run context of version {version} (runtime-min/src/context.rs) and calls the entry, which
+ * gives 0 or 1 more than the position of the failure's message in the manifest. */
 #ifndef NUMRSC_MODEL_{symbol}_H
 #define NUMRSC_MODEL_{symbol}_H
 

@@ -1,4 +1,5 @@
 //! NumPy's `.npy` files. Types NumPy does not have (bf16, f8 …) are stored as the raw integers of their width.
+use crate::emit::write_file;
 use bytes::Bytes;
 use numrsc_ir::{DType, Tensor};
 use std::{fs, io::Write, path::Path};
@@ -81,18 +82,14 @@ pub fn write(path: &Path, t: &Tensor) -> Result<(), String> {
     let pad = 64 - (MAGIC.len() + 4 + head.len() + 1) % 64;
     head += &" ".repeat(pad % 64);
     head.push('\n');
-    let write = || -> std::io::Result<()> {
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let content = |file: &mut dyn Write| {
         file.write_all(MAGIC)?;
         file.write_all(&[1, 0])?;
         file.write_all(&(head.len() as u16).to_le_bytes())?;
         file.write_all(head.as_bytes())?;
-        file.write_all(t.bytes())?;
-        file.persist(path)?;
-        Ok(())
+        file.write_all(t.bytes())
     };
-    write().map_err(|e| format!("{}: {e}", path.display()))
+    write_file(path, |file| content(file)).map_err(|e| e.to_string())
 }
 
 #[cfg(test)]
@@ -111,6 +108,18 @@ mod tests {
                 assert_eq!(read(&path, d).unwrap(), t);
             }
         }
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn files_get_the_permissions_of_any_new_file() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("x.npy"), dir.path().join("other"));
+        write(&path, &Tensor::from_f32(&[1], &[1.0])).unwrap();
+        fs::write(&other, "").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&path), mode(&other));
     }
 
     #[test]

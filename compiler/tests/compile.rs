@@ -6,7 +6,10 @@ use numrsc::npy;
 use numrsc_ir::{DType, Tensor};
 use object::{Object, ObjectSection, ObjectSymbol};
 use prost::Message;
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap()
@@ -298,6 +301,53 @@ int main(void) {
 }
 "#;
 
+/// The same with the runtime's C interface, on two threads.
+const C_PROGRAM_WITH_RUNTIME: &str = r#"
+#include <stdio.h>
+#include "numrsc.h"
+#include "mlp.h"
+
+static int failed(numrsc_error *error) {
+    fprintf(stderr, "%s\n", numrsc_error_text(error));
+    numrsc_error_free(error);
+    return 1;
+}
+
+int main(void) {
+    float x[10];
+    for (int i = 0; i < 10; i++) x[i] = 0.1f * (float)i;
+    size_t shape[2] = {1, 10};
+    numrsc_tensor input = {x, NUMRSC_F32, 2, shape}, output;
+    numrsc_model *model;
+    numrsc_context *context;
+    numrsc_error *error = numrsc_from_parts(mlp_manifest, mlp_manifest_size, mlp_entry, mlp_weights, mlp_weights_size - 1, &model);
+    if (error == NULL || model != NULL) return 2;
+    numrsc_error_free(error);
+    error = numrsc_from_parts(mlp_manifest, mlp_manifest_size, NULL, mlp_weights, mlp_weights_size, &model);
+    if (error == NULL || model != NULL) return 3;
+    numrsc_error_free(error);
+    error = numrsc_from_parts(mlp_manifest, mlp_manifest_size, mlp_entry, mlp_weights, mlp_weights_size, &model);
+    if (error != NULL) return failed(error);
+    if ((error = numrsc_context_new(model, 2, &context))) return failed(error);
+    if ((error = numrsc_run(context, NULL, &input, 1))) return failed(error);
+    if ((error = numrsc_result(context, 0, &output))) return failed(error);
+    printf("%d %d %.9g\n", (int)output.dims[0], (int)output.dims[1], (double)((const float *)output.data)[0]);
+    numrsc_context_free(context);
+    numrsc_model_free(model);
+    return 0;
+}
+"#;
+
+/// The runtime as a library for C.
+fn c_runtime() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-runtime");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["rustc", "--quiet", "--locked", "--offline", "-p", "numrsc-runtime", "--crate-type", "staticlib"]);
+    let output = cargo.arg("--target-dir").arg(&folder).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    folder.join("debug/libnumrsc_runtime.a")
+}
+
 #[test]
 fn c_programs_link_and_run_compiled_models() {
     let place = Place::new();
@@ -306,18 +356,27 @@ fn c_programs_link_and_run_compiled_models() {
     npy::write(&place.path("x.npy"), &Tensor::from_f32(&[1, 10], &x)).unwrap();
     place.succeed(&["run", &model, "--input", "tensor_5=x.npy", "--output-dir", ".", "--backend", "reference"]);
     let expected = npy::read(&place.path("tensor_0.npy"), DType::F32).unwrap().to_f64s()[0];
-    std::fs::write(place.path("main.c"), C_PROGRAM).unwrap();
+    std::fs::write(place.path("own.c"), C_PROGRAM).unwrap();
+    std::fs::write(place.path("with.c"), C_PROGRAM_WITH_RUNTIME).unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runtime-min/include");
+    let runtime = c_runtime();
     for (emit, file) in [("obj", "mlp.o"), ("staticlib", "mlp.a"), ("so", "mlp.so")] {
         place.succeed(&["compile", &model, "--emit", emit, "-o", file]);
-        let mut compiler = Command::new("cc");
-        compiler.args(["-std=c11", "-Wall", "-Werror", "main.c", "-o", "main", "-Wl,-rpath,$ORIGIN"]);
-        let output = compiler.arg(format!("./{file}")).current_dir(place.path("")).output().unwrap();
-        assert!(output.status.success(), "{file}: {}", stderr(&output));
-        let output = Command::new(place.path("main")).output().unwrap();
-        assert!(output.status.success(), "{file}: {:?}", output.status);
-        let text = stdout(&output);
-        let value: f64 = text.trim().strip_prefix("1 1 ").unwrap_or_else(|| panic!("{text}")).parse().unwrap();
-        assert!((value - expected).abs() <= 1e-5, "{file}: {value}, expected {expected}");
+        for program in ["own", "with"] {
+            let mut compiler = Command::new("cc");
+            compiler.args(["-std=c11", "-Wall", "-Werror", &format!("{program}.c"), "-o", program]);
+            compiler.arg(format!("./{file}")).arg("-Wl,-rpath,$ORIGIN").current_dir(place.path(""));
+            if program == "with" {
+                compiler.arg("-I").arg(&include).arg(&runtime).args(["-lpthread", "-ldl", "-lm"]);
+            }
+            let output = compiler.output().unwrap();
+            assert!(output.status.success(), "{file}, {program}: {}", stderr(&output));
+            let output = Command::new(place.path(program)).output().unwrap();
+            assert!(output.status.success(), "{file}, {program}: {:?} {}", output.status, stderr(&output));
+            let text = stdout(&output);
+            let value: f64 = text.trim().strip_prefix("1 1 ").unwrap_or_else(|| panic!("{text}")).parse().unwrap();
+            assert!((value - expected).abs() <= 1e-5, "{file}, {program}: {value}, expected {expected}");
+        }
     }
 }
 

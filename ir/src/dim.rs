@@ -352,7 +352,8 @@ impl Dim {
         self.as_atom() == Some(&Atom::TooLarge)
     }
 
-    fn measure(&self) -> (usize, usize) {
+    /// How many terms and atoms there are, nested ones included, and how deeply atoms nest.
+    pub fn measure(&self) -> (usize, usize) {
         match self {
             Dim::Const(_) => (1, 0),
             Dim::Sum(s) => (s.size, s.depth),

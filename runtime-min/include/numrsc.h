@@ -48,6 +48,9 @@ typedef struct numrsc_error numrsc_error;
 // A loaded model. It may be used by several threads at once, and freed before its contexts.
 typedef struct numrsc_model numrsc_model;
 
+// What a running model sees of its surroundings; only the runtime makes one.
+typedef struct numrsc_run_context numrsc_run_context;
+
 // An input or output of a model. Lives as long as the model.
 typedef struct numrsc_port {
   const char *name;
@@ -97,6 +100,16 @@ struct numrsc_error *numrsc_load(const char *path, struct numrsc_model **model);
 
 // As `numrsc_load`, and compare the weights with their checksum.
 struct numrsc_error *numrsc_load_verified(const char *path, struct numrsc_model **model);
+
+// Make a model of what is linked into the program, under the names in the header that `numrsc compile --emit obj` (or `staticlib`,
+// `so`) writes: for a model `m` these are `m_manifest`, `m_manifest_size`, `m_entry`, `m_weights` and `m_weights_size`. Nothing is copied, so all of it
+// must stay where it is while the model and its contexts live.
+struct numrsc_error *numrsc_from_parts(const uint8_t *manifest,
+                                       uint64_t manifest_size,
+                                       int32_t (*entry)(struct numrsc_run_context *context),
+                                       const uint8_t *weights,
+                                       uint64_t weights_size,
+                                       struct numrsc_model **model);
 
 // Null is allowed.
 void numrsc_model_free(struct numrsc_model *model);

@@ -7,6 +7,7 @@
 use crate::{
     Context, DType, Error, Model, Result, TensorMut, TensorRef, TensorView, Text,
     artifact::{Dim, Port, PortKind},
+    context::{EntryFn, RunContext},
 };
 use std::{
     cell::RefCell,
@@ -30,6 +31,12 @@ pub struct numrsc_context {
     context: Context,
     /// Outputs that have another form here, by position.
     converted: Vec<Option<Converted>>,
+}
+
+/// What a running model sees of its surroundings; only the runtime makes one.
+#[derive(Debug)]
+pub struct numrsc_run_context {
+    _context: RunContext,
 }
 
 /// What went wrong.
@@ -136,10 +143,37 @@ pub unsafe extern "C" fn numrsc_load_verified(path: *const c_char, model: *mut *
     guard(|| unsafe { load(path, model, true) })
 }
 
+/// Make a model of what is linked into the program, under the names in the header that `numrsc compile --emit obj` (or `staticlib`,
+/// `so`) writes: for a model `m` these are `m_manifest`, `m_manifest_size`, `m_entry`, `m_weights` and `m_weights_size`. Nothing is copied, so all of it
+/// must stay where it is while the model and its contexts live.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn numrsc_from_parts(
+    manifest: *const u8,
+    manifest_size: u64,
+    entry: Option<unsafe extern "C" fn(context: *mut numrsc_run_context) -> i32>,
+    weights: *const u8,
+    weights_size: u64,
+    model: *mut *mut numrsc_model,
+) -> *mut numrsc_error {
+    // SAFETY: as above.
+    guard(|| unsafe {
+        let out = some_mut(model)?;
+        *out = std::ptr::null_mut();
+        let length = |size: u64| usize::try_from(size).map_err(|_| misuse("a size is too large"));
+        let manifest = array(manifest, length(manifest_size)?)?;
+        let weights = array(weights, length(weights_size)?)?;
+        let entry = entry.ok_or(misuse("a pointer is null"))?;
+        // What C sees of the context differs only by its name.
+        let entry = std::mem::transmute::<unsafe extern "C" fn(*mut numrsc_run_context) -> i32, EntryFn>(entry);
+        give(Model::from_parts(manifest, entry, weights)?, out);
+        Ok(())
+    })
+}
+
 /// Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn numrsc_model_free(model: *mut numrsc_model) {
-    // SAFETY: it came from `numrsc_load`.
+    // SAFETY: it came from `numrsc_load` or `numrsc_from_parts`.
     unsafe { free(model) }
 }
 
@@ -377,11 +411,15 @@ unsafe fn load(path: *const c_char, model: *mut *mut numrsc_model, verify: bool)
     let path = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.to_bytes());
     #[cfg(not(unix))]
     let path = path.to_str().map_err(|_| misuse("a text is not UTF-8"))?;
-    let model = if verify { Model::load_verified(path) } else { Model::load(path) }?;
+    give(if verify { Model::load_verified(path) } else { Model::load(path) }?, out);
+    Ok(())
+}
+
+/// Hand a model over to C.
+fn give(model: Model, out: &mut *mut numrsc_model) {
     let inputs = model.manifest().inputs().map(|port| PortData::new(&port)).collect();
     let outputs = model.manifest().outputs().map(|port| PortData::new(&port)).collect();
     *out = Box::into_raw(Box::new(numrsc_model { model, inputs, outputs }));
-    Ok(())
 }
 
 impl PortData {

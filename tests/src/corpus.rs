@@ -14,8 +14,20 @@ pub fn root() -> &'static Path {
 /// # Panics
 /// If it cannot be fetched: tests that need it then fail.
 pub fn fetch(part: &str) -> PathBuf {
-    let script = root().join("tests/corpus/fetch.py");
-    let status = Command::new("python3").arg(&script).arg(part).status().expect("python3 can be started");
-    assert!(status.success(), "{} {part} failed", script.display());
+    run("fetch.py", &[part])
+}
+
+/// Make ONNX Runtime's outputs of these models at other sizes (at once if they are there) and give the folder they lie in.
+///
+/// # Panics
+/// As [`fetch`].
+pub fn sizes(models: &[&str]) -> PathBuf {
+    run("sizes.py", models).join("sizes")
+}
+
+fn run(script: &str, args: &[&str]) -> PathBuf {
+    let script = root().join("tests/corpus").join(script);
+    let status = Command::new("python3").arg(&script).args(args).status().expect("python3 can be started");
+    assert!(status.success(), "{} {args:?} failed", script.display());
     std::env::var_os("NUMRSC_CORPUS").map_or_else(|| root().join("target/corpus"), PathBuf::from)
 }

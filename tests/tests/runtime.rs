@@ -251,6 +251,47 @@ fn indices_out_of_range_are_errors_of_the_run() {
     }
 }
 
+/// Reshapes and transposes in turn, such that no two of them cancel; their sizes are numbers, or multiples of `n`.
+fn chain_of_views(length: usize, n: &str, user: &str) -> String {
+    let times = |k: usize| if n.is_empty() { format!("{k}") } else { format!("{k}*{n}") };
+    let all = times(210);
+    let mut text = format!("func(%0 \"x\": f32[{all}]) {{\n");
+    let mut at = 0;
+    for i in 0..length {
+        let rows = [6, 10, 14, 15, 21, 35, 5, 42][i % 8];
+        let (a, b) = (rows.to_string(), times(210 / rows));
+        text += &format!("  %{} = reshape %{at} {{shape=[{a}, {b}]}} : f32[{a}, {b}]\n", at + 1);
+        text += &format!("  %{} = transpose %{} {{perm=[1, 0]}} : f32[{b}, {a}]\n", at + 2, at + 1);
+        text += &format!("  %{} = reshape %{} {{shape=[{all}]}} : f32[{all}]\n", at + 3, at + 2);
+        at += 3;
+    }
+    text += &user.replace("%x", &format!("%{at}")).replace("%y", &format!("%{}", at + 1)).replace("ALL", &all);
+    text + "}\n"
+}
+
+#[test]
+fn chains_of_views_of_any_length_can_be_compiled() {
+    let users = [
+        "  %y = map %x {f=neg(a0)} : f32[ALL]\n  return %y\n",
+        "  %y = reduce %x {f=sum, axes=[0]} : f32[]\n  return %y\n",
+        "  %y = contract %x, %x {a_batch=[], b_batch=[], a_sum=[0], b_sum=[0]} : f32[]\n  return %y\n",
+        "  return %x\n",
+    ];
+    let x: Vec<f32> = (0..420).map(|i| (i * 37 % 101) as f32).collect();
+    for (n, count) in [("", 210), ("n", 420)] {
+        for user in users {
+            let text = chain_of_views(40, n, user);
+            let func = parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+            let inputs = [Data::Tensor(Tensor::from_f32(&[count], &x[..count]))];
+            let expected = numrsc_ir::eval::eval(&func, &inputs).unwrap();
+            for generator in GENERATORS {
+                let got = native::run(&load(&text, generator), &inputs, 1).unwrap();
+                assert_eq!(got, expected, "{generator:?} {n} {user}");
+            }
+        }
+    }
+}
+
 #[test]
 fn compiler_and_runtime_agree_on_what_they_share() {
     use kernel::context as c;

@@ -25,10 +25,11 @@ use std::{
 /// Compile times by phase, of models and of generated graphs.
 #[derive(Parser)]
 struct Args {
-    /// Only what has one of these in its name: models of the corpus (without names, the five largest), `chain`, `ladder`.
+    /// Only what has one of these in its name: models of the corpus (without names, the five largest), `chain`, `ladder`, each with
+    /// fixed sizes and as `chain_symbolic`, `ladder_symbolic`.
     names: Vec<String>,
     /// Sizes of the generated graphs.
-    #[arg(long, value_delimiter = ',', default_value = "1000,2000,5000,10000")]
+    #[arg(long, value_delimiter = ',', default_value = "1000,3000,10000")]
     nodes: Vec<usize>,
     /// Only `llvm` or only `cranelift`.
     #[arg(long)]
@@ -103,7 +104,8 @@ fn report(args: &Args) -> Result<()> {
     let mut growth =
         Table::new(&["graph", "nodes", "generator", "load µs/node", "import", "lower", "generate", "write"]);
     let mut subjects: Vec<(String, PathBuf, bool)> = vec![];
-    let only_generated = !args.names.is_empty() && args.names.iter().all(|n| Shape::ALL.iter().any(|s| s.name() == n));
+    let only_generated =
+        !args.names.is_empty() && args.names.iter().all(|n| Shape::ALL.iter().any(|s| n.starts_with(s.name())));
     if !only_generated {
         let mut models = driver::corpus_models()?;
         models.retain(|path| wanted(&driver::name_of(path)));
@@ -113,11 +115,12 @@ fn report(args: &Args) -> Result<()> {
         }
         subjects.extend(models.into_iter().map(|path| (driver::name_of(&path), path.join("model.onnx"), false)));
     }
-    for shape in Shape::ALL.into_iter().filter(|s| wanted(s.name())) {
-        for &nodes in &args.nodes {
-            let path = folder.join(format!("{}_{nodes}.onnx", shape.name()));
-            fs::write(&path, graphs::model(shape, nodes).encode_to_vec()).map_err(|e| e.to_string())?;
-            subjects.push((shape.name().to_owned(), path, true));
+    for (shape, symbolic) in Shape::ALL.into_iter().flat_map(|s| [(s, false), (s, true)]) {
+        let name = format!("{}{}", shape.name(), if symbolic { "_symbolic" } else { "" });
+        for &nodes in args.nodes.iter().filter(|_| wanted(&name)) {
+            let path = folder.join(format!("{name}_{nodes}.onnx"));
+            fs::write(&path, graphs::model(shape, symbolic, nodes).encode_to_vec()).map_err(|e| e.to_string())?;
+            subjects.push((name.clone(), path, true));
         }
     }
     for (name, model, generated) in &subjects {

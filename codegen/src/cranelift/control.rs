@@ -20,11 +20,6 @@ impl Emitter<'_> {
                 Kind::Helper => self.return_result(&function.body.results)?,
             }
         }
-        if let Some(failing) = self.failing {
-            self.b.switch_to_block(failing);
-            let code = self.b.block_params(failing)[0];
-            self.ins().return_(&[code]);
-        }
         Ok(())
     }
 
@@ -314,17 +309,13 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Each launch returns by itself: one block that all come to would have thousands of predecessors, and what dominates it would take
+    /// quadratic time to find.
     fn continue_unless_failed(&mut self, code: Value, next: ClifBlock) {
-        let failing = match self.failing {
-            Some(block) => block,
-            None => {
-                let block = self.b.create_block();
-                self.b.append_block_param(block, types::I32);
-                self.b.set_cold_block(block);
-                self.failing = Some(block);
-                block
-            }
-        };
-        self.ins().brif(code, failing, &[code.into()], next, &[]);
+        let failing = self.b.create_block();
+        self.b.set_cold_block(failing);
+        self.ins().brif(code, failing, &[], next, &[]);
+        self.b.switch_to_block(failing);
+        self.ins().return_(&[code]);
     }
 }

@@ -1,8 +1,8 @@
 //! One function of the kernel IR to one of Cranelift: signatures, parameters, and what is known of values.
 use super::parts::{Form, Parts, lane_type};
 use cranelift::codegen::ir::{
-    AbiParam, Block, ExtFuncData, ExternalName, FuncRef, Function as Clif, Inst, MemFlagsData, SigRef, Signature,
-    StackSlot, StackSlotData, StackSlotKind, UserExternalName, UserFuncName,
+    AbiParam, ExtFuncData, ExternalName, FuncRef, Function as Clif, Inst, MemFlagsData, SigRef, Signature, StackSlot,
+    StackSlotData, StackSlotKind, UserExternalName, UserFuncName,
 };
 use cranelift::codegen::isa::{CallConv, TargetIsa};
 use cranelift::frontend::{FuncInstBuilder, FunctionBuilder, FunctionBuilderContext};
@@ -42,8 +42,6 @@ pub(super) struct Emitter<'a> {
     pub(super) context: Option<Value>,
     /// Where a helper whose result needs several values writes them.
     pub(super) result_pointer: Option<Value>,
-    /// Ends the run with the code it is given.
-    pub(super) failing: Option<Block>,
     convention: CallConv,
     values: Vec<Option<Parts>>,
     sums: Vec<Option<Sum>>,
@@ -82,7 +80,6 @@ pub(super) fn emit(
         function,
         context: None,
         result_pointer: None,
-        failing: None,
         convention,
         values: vec![None; function.types.len()],
         sums: vec![None; function.types.len()],

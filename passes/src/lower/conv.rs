@@ -4,10 +4,11 @@ use super::{
     cx::{Cx, Home},
     entry::{Entry, Frame},
     epilogue::Epilogue,
-    gemm::{Gemm, Place, tile},
+    gemm::Gemm,
     index::unravel,
     pointwise::Kernel,
     shared::{Arg, Shared},
+    tile::{Place, Tile},
 };
 use crate::{Result, scalar, weights::widened_weight};
 use numrsc_ir::{
@@ -117,7 +118,10 @@ impl Conv {
             (cx.variable(&self.group_outputs), cx.variable(&self.pixels()), cx.variable(&self.group_channels));
         let sym = |s: &Sym| Dim::sym(s.clone());
         let channel = &(&sym(&group) * &self.group_channels) + &sym(&depth);
-        let b_position = &(&(&(&sym(&image) * &self.channels) + &channel) * &self.pixels()) + &sym(&column);
+        let tile = Tile::new(cx.shared.machine, self.dtype, &self.pixels());
+        let (panel, within) = (cx.fresh(false), cx.fresh(false));
+        let pixel = &(&sym(&panel) * &Dim::Const(tile.width())) + &sym(&within);
+        let b_position = &(&(&(&sym(&image) * &self.channels) + &channel) * &self.pixels()) + &pixel;
         let at = self.result((&image, &group), &row, &sym(&column), &cx);
         let in_place = epilogue.in_place(&mut cx, &at);
         let gemm = Gemm {
@@ -127,10 +131,11 @@ impl Conv {
             row,
             rows: self.group_outputs.clone(),
             column,
+            panel,
+            within,
             columns: self.pixels(),
             depth: vec![(depth, self.group_channels.clone())],
-            tile: tile(&cx),
-            lanes: self.lanes(&cx),
+            tile,
         };
         let outer = vec![(image, self.images.clone()), (group, Dim::Const(self.groups))];
         let extent = gemm.units(&outer);
@@ -139,7 +144,7 @@ impl Conv {
             gemm.unit(cx, &outer, &unit);
             vec![]
         });
-        let work = &self.depth() * &Dim::Const(i64::from(gemm.tile.0 * gemm.tile.1) * 2);
+        let work = gemm.work();
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
         Kernel { function: builder.finish("conv_1x1", vec![]), args, extent, work, in_place }
     }
@@ -179,8 +184,8 @@ impl Conv {
         let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
         let output = cx.parameter(Ty::PTR, Arg::Output);
         let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
-        let (lanes, tile) = (self.lanes(&cx), tile(&cx));
-        let width = i64::from(lanes * tile.1);
+        let tile = Tile::new(cx.shared.machine, self.dtype, &self.pixels());
+        let (lanes, width) = (tile.lanes, tile.width());
         let fitting = self.depth().as_const().map_or(width, |d| PACKED / d.max(1));
         let block = (fitting / width).clamp(1, 8) * width;
 
@@ -214,6 +219,7 @@ impl Conv {
             self.pack(cx, packed, block, (&image, &group), start, here);
 
             let (row, column, depth) = (cx.fresh(false), cx.fresh(false), cx.variable(&self.depth()));
+            let (panel, within) = (cx.fresh(false), cx.fresh(false));
             let sym = |s: &Sym| Dim::sym(s.clone());
             let at = self.result((&image, &group), &row, &(&sym(&first) + &sym(&column)), cx);
             in_place = epilogue.in_place(cx, &at);
@@ -222,7 +228,8 @@ impl Conv {
                 b: Place {
                     pointer: packed,
                     dtype: self.dtype,
-                    position: &(&sym(&depth) * &Dim::Const(block)) + &sym(&column),
+                    position: &(&(&sym(&depth) * &Dim::Const(block)) + &(&sym(&panel) * &Dim::Const(width)))
+                        + &sym(&within),
                     length: &self.depth() * &Dim::Const(block),
                     changes: true,
                     padded: true,
@@ -232,17 +239,14 @@ impl Conv {
                 row,
                 rows: self.group_outputs.clone(),
                 column,
+                panel,
+                within,
                 columns: sym(&count),
                 depth: vec![(depth, self.depth())],
                 tile,
-                lanes,
             };
-            let (zero, rows) = (cx.b.i64(0), cx.uniform(&self.group_outputs));
-            let row_loop = cx.b.open_for(&[]);
-            let column_loop = cx.b.open_for(&[]);
-            gemm.tile_at(cx, row_loop.var, column_loop.var);
-            cx.b.close_for(column_loop, zero, here, width, vec![]);
-            cx.b.close_for(row_loop, zero, rows, i64::from(tile.0), vec![]);
+            let panels = cx.uniform(&sym(&count).ceil_div(&Dim::Const(width)));
+            gemm.all_rows(cx, panels);
             vec![]
         });
         let work = &(&self.depth() * &self.group_outputs) * &Dim::Const(block / i64::from(lanes));

@@ -107,6 +107,9 @@ impl Epilogue {
     }
 }
 
+/// What becomes of the loop variables in an index.
+pub(crate) type Names<'n> = dyn Fn(&Sym) -> Option<Dim> + 'n;
+
 /// Where finished elements of a product go.
 pub(crate) struct Sink {
     product: Value,
@@ -125,7 +128,7 @@ impl Sink {
     }
 
     /// Finish and store the elements (one per lane) that the product has in `x`, at the index that `names` makes of the loop variables.
-    pub(crate) fn put(&self, cx: &mut Cx<'_>, names: &dyn Fn(&Sym) -> Option<Dim>, x: V) {
+    pub(crate) fn put(&self, cx: &mut Cx<'_>, names: &Names<'_>, x: V) {
         let index: Vec<Dim> = self.index.iter().map(|d| d.subst(names)).collect();
         cx.given = Some((self.product, x));
         let y = cx.value(self.root, &index);
@@ -138,7 +141,7 @@ impl Sink {
     pub(crate) fn put_row(
         &self,
         cx: &mut Cx<'_>,
-        (column, names, columns): (&Sym, &dyn Fn(&Sym) -> Option<Dim>, &Dim),
+        (column, names, columns): (&Sym, &Names<'_>, &Dim),
         (first, end): (V, V),
         (memory, position, ty): (V, V, Ty),
     ) {

@@ -1,6 +1,6 @@
 //! What is computed on the spot and what gets a buffer.
 //!
-//! Views never get one unless somebody needs the elements in order. A map, gather or reduction is computed inside its consumer if that is the only kernel
+//! Views get one only if somebody needs the elements in order, or if a long chain of them would make addresses too long. A map, gather or reduction is computed inside its consumer if that is the only kernel
 //! that wants it and doing so repeats no work that matters. The order is from the last node to the first: all consumers are decided before.
 //! A product that one stored map wants, each element once, is computed inside of it too: its kernel becomes the product's (`epilogue.rs`).
 use super::{
@@ -32,6 +32,9 @@ enum Need {
 const MAX_MEMBERS: usize = 48;
 /// Scalars made of at most this many maps are computed wherever they are needed.
 const MAX_SCALAR_MEMBERS: usize = 12;
+
+/// Views of views whose addresses take more than this many steps, or nest more deeply, get a buffer in between.
+const MAX_ADDRESS: (usize, usize) = (256, 12);
 
 /// A tensor in memory, row-major.
 #[derive(Clone, Debug)]
@@ -290,7 +293,9 @@ impl<'f> Fuser<'f> {
         }
         match &node.op {
             Op::Size { .. } | Op::Iota { .. } => return self.needs[at] != Need::Elements,
-            op if is_view(op) => return false,
+            op if is_view(op) => {
+                return self.wanted[at].iter().flatten().any(is_involved) || self.reorders_product(v);
+            }
             Op::Map { .. } | Op::Gather { .. } | Op::Reduce { .. } => {}
             op if is_product(op) => return !self.becomes_part(v),
             _ => return true,
@@ -348,6 +353,22 @@ impl<'f> Fuser<'f> {
         let (index, domain) = (index.clone(), self.domains.get(&home)?.clone());
         let (shape, home_shape) = (self.shape(v), self.shape(home));
         Order::of(&index, &shape, &domain, &home_shape)
+    }
+
+    /// Is a node a product with its axes in another order, wanted by a product? Then it is stored in the order that it is read in.
+    fn reorders_product(&mut self, v: Value) -> bool {
+        let x = self.func.node(v).args[0];
+        if !matches!(self.func.node(v).op, Op::Transpose { .. })
+            || self.needs[v.0 as usize] != Need::View
+            || !is_product(&self.func.node(x).op)
+            || self.uses[x.0 as usize].len() != 1
+        {
+            return false;
+        }
+        let (shape, of) = (self.shape(v), self.shape(x));
+        let domain = self.domain(v, &shape);
+        let index = self.operand_index(v, 0, &domain);
+        Order::of(&index, &of, &domain, &shape).is_some() && !self.func.results().contains(&x)
     }
 
     /// Does a map come after a product that nothing else wants?
@@ -459,6 +480,12 @@ pub(crate) fn is_product(op: &Op) -> bool {
         Op::Window { size, .. } => !size.is_empty(),
         _ => false,
     }
+}
+
+/// Is an index so long that what comes on top of it might get too large to be expressed?
+fn is_involved(index: &Dim) -> bool {
+    let (size, depth) = index.measure();
+    index.is_too_large() || size > MAX_ADDRESS.0 || depth > MAX_ADDRESS.1
 }
 
 /// Ops that happen at their place in the entry function although they have no buffer.

@@ -96,6 +96,7 @@ pub(crate) fn is_below(x: &Dim, limit: &Dim, extents: &HashMap<Sym, Dim>) -> boo
 pub(crate) fn is_tangled(x: &Dim, extents: &HashMap<Sym, Dim>) -> bool {
     x.terms().iter().flat_map(|t| &t.factors).any(|f| match f {
         Atom::Sym(_) => false,
+        Atom::TooLarge => true,
         other => {
             let mut found = false;
             Dim::from_atom(other.clone()).for_each_sym(&mut |s| found |= extents.contains_key(s));
@@ -164,7 +165,10 @@ impl Cx<'_> {
                 let is_one = self.b.compare(Compare::Eq, x, one);
                 self.b.select(is_one, y, x)
             }
-            Atom::TooLarge => unreachable!("types refuse expressions beyond the limits"),
+            Atom::TooLarge => {
+                self.shared.refuse("an index is too large an expression");
+                self.b.i64(0)
+            }
         }
     }
 

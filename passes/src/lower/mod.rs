@@ -15,6 +15,9 @@ mod scan;
 mod scatter;
 mod shared;
 mod sort;
+#[cfg(test)]
+mod tests;
+mod tile;
 mod weights;
 mod window;
 

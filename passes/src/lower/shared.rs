@@ -26,8 +26,12 @@ pub(crate) struct Shared {
     pub machine: Machine,
     pub sanitize: bool,
     pub messages: Vec<String>,
+    /// The codes of messages that were given before.
+    codes: HashMap<String, u32>,
     /// Where in the model we are, for messages.
     pub place: String,
+    /// What cannot be lowered, found where nothing but code can be given.
+    pub refused: Option<String>,
     names: HashMap<Dim, Sym>,
     meanings: HashMap<Sym, Dim>,
 }
@@ -38,7 +42,9 @@ impl Shared {
             machine,
             sanitize,
             messages: vec![],
+            codes: HashMap::new(),
             place: String::new(),
+            refused: None,
             names: HashMap::new(),
             meanings: HashMap::new(),
         }
@@ -46,12 +52,24 @@ impl Shared {
 
     /// The code by which compiled code gives this message.
     pub(crate) fn message(&mut self, text: &str) -> u32 {
-        let text = if self.place.is_empty() { text.to_owned() } else { format!("{}: {text}", self.place) };
-        let at = self.messages.iter().position(|m| *m == text).unwrap_or_else(|| {
-            self.messages.push(text);
-            self.messages.len() - 1
-        });
-        at as u32 + 1
+        let text = self.placed(text);
+        if let Some(&code) = self.codes.get(&text) {
+            return code;
+        }
+        self.messages.push(text.clone());
+        let code = self.messages.len() as u32;
+        self.codes.insert(text, code);
+        code
+    }
+
+    /// Lowering fails with this message; what is made of it until then does not matter.
+    pub(crate) fn refuse(&mut self, text: &str) {
+        let text = self.placed(text);
+        self.refused.get_or_insert(text);
+    }
+
+    fn placed(&self, text: &str) -> String {
+        if self.place.is_empty() { text.to_owned() } else { format!("{}: {text}", self.place) }
     }
 
     /// A size as a polynomial of plain symbols, so that addresses stay simple: one that is more than that gets a name.

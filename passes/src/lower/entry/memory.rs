@@ -1,5 +1,9 @@
 //! Memory of a run: one arena whose layout is planned over the whole schedule, and blocks for sizes that only the run itself finds out.
-use super::{Entry, Frame, ResultHome, Slot, sizes::Sizes};
+use super::{
+    Entry, Frame, ResultHome, Slot,
+    packing::{self, Lifetime, supports},
+    sizes::Sizes,
+};
 use crate::{
     Result,
     lower::{fuse::Buffer, index::linear, pointwise::Pointwise},
@@ -42,8 +46,8 @@ impl Memory {
 #[derive(Clone, Debug)]
 pub struct MemoryPlan {
     /// Bytes and time of use of the buffers whose size varies, from the lowest place to the highest. They are above `base`.
-    buffers: Vec<(Dim, usize, usize)>,
-    fixed_buffers: Vec<(Dim, usize, usize)>,
+    buffers: Vec<(Dim, Lifetime)>,
+    fixed_buffers: Vec<(Dim, Lifetime)>,
     base: i64,
     /// Bytes of the arena if they depend on nothing.
     pub fixed: Option<u64>,
@@ -58,11 +62,11 @@ impl MemoryPlan {
     /// Bytes of the arena for these sizes; `None` if one is missing.
     pub fn arena_bytes(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<u64> {
         let sizes = sizes(&self.buffers, of)?;
+        let lifetimes: Vec<Lifetime> = self.buffers.iter().map(|b| b.1).collect();
         let mut ends: Vec<i64> = Vec::new();
-        for (i, (_, start, end)) in self.buffers.iter().enumerate() {
-            let below = self.buffers[..i].iter().zip(&ends).filter(|((_, s, e), _)| s <= end && start <= e);
-            let offset = below.map(|(_, &top)| top).max().unwrap_or(self.base);
-            ends.push(offset + sizes[i]);
+        for (below, size) in supports(&lifetimes).into_iter().zip(sizes) {
+            let offset = below.into_iter().map(|j| ends[j]).max().unwrap_or(self.base);
+            ends.push(offset + size);
         }
         Some((ends.into_iter().max().unwrap_or(self.base) + ALIGN) as u64)
     }
@@ -71,9 +75,9 @@ impl MemoryPlan {
     pub fn lower_bound(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<u64> {
         let mut changes: Vec<(usize, i64)> = Vec::new();
         let all = [&self.buffers[..], &self.fixed_buffers].concat();
-        for ((_, start, end), size) in all.iter().zip(sizes(&all, of)?) {
-            changes.push((*start, size));
-            changes.push((*end + 1, -size));
+        for ((_, lifetime), size) in all.iter().zip(sizes(&all, of)?) {
+            changes.push((lifetime.start, size));
+            changes.push((lifetime.end + 1, -size));
         }
         changes.sort_unstable();
         let (mut now, mut most) = (0, 0);
@@ -86,8 +90,8 @@ impl MemoryPlan {
 }
 
 /// The bytes of buffers, rounded up to where the next may begin.
-fn sizes(buffers: &[(Dim, usize, usize)], of: &dyn Fn(&Sym) -> Option<i64>) -> Option<Vec<i64>> {
-    buffers.iter().map(|(bytes, ..)| bytes.eval(of).map(round_up)).collect()
+fn sizes(buffers: &[(Dim, Lifetime)], of: &dyn Fn(&Sym) -> Option<i64>) -> Option<Vec<i64>> {
+    buffers.iter().map(|(bytes, _)| bytes.eval(of).map(round_up)).collect()
 }
 
 #[derive(Default)]
@@ -108,8 +112,7 @@ struct Planned {
     pointer: V,
     /// Over symbols that name values of the entry.
     bytes: Dim,
-    start: usize,
-    end: usize,
+    lifetime: Lifetime,
 }
 
 impl Plan {
@@ -179,7 +182,7 @@ impl Entry {
     pub(crate) fn give_back(&mut self, pointer: V, memory: Memory) {
         match memory {
             Memory::Arena(id) => {
-                self.plan.buffers[id].end = self.plan.position;
+                self.plan.buffers[id].lifetime.end = self.plan.position;
                 self.plan.position += 1;
             }
             Memory::Heap => {
@@ -222,8 +225,8 @@ impl Entry {
 
     fn planned(&mut self, bytes: Dim) -> (V, usize) {
         let pointer = self.b.declare(Ty::PTR);
-        let start = self.plan.position;
-        self.plan.buffers.push(Planned { pointer, bytes, start, end: usize::MAX });
+        let lifetime = Lifetime { start: self.plan.position, end: usize::MAX };
+        self.plan.buffers.push(Planned { pointer, bytes, lifetime });
         (pointer, self.plan.buffers.len() - 1)
     }
 
@@ -332,7 +335,7 @@ impl Entry {
         let (place, _) = self.plan.mark.expect("the main function was lowered");
         let mut buffers = std::mem::take(&mut self.plan.buffers);
         let end = self.plan.position;
-        buffers.iter_mut().filter(|b| b.end == usize::MAX).for_each(|b| b.end = end);
+        buffers.iter_mut().for_each(|b| b.lifetime.end = b.lifetime.end.min(end));
         let (fixed, varying): (Vec<Planned>, Vec<Planned>) =
             buffers.into_iter().partition(|b| b.bytes.as_const().is_some());
         let (fixed, offsets, base) = pack(fixed);
@@ -350,7 +353,7 @@ impl Entry {
         }
         self.b.step_forward(later);
         let named = |d: &Dim| d.subst(&|s| self.plan.names.get(s).map(|n| Dim::sym(n.clone())));
-        let times = |b: &Planned| (named(&b.bytes), b.start, b.end);
+        let times = |b: &Planned| (named(&b.bytes), b.lifetime);
         MemoryPlan {
             fixed: varying.is_empty().then_some((base + ALIGN) as u64),
             fixed_buffers: fixed.iter().map(times).collect(),
@@ -375,13 +378,14 @@ impl Entry {
         let (more, mask, zero) = (self.b.i64(ALIGN - 1), self.b.i64(-ALIGN), self.b.i64(0));
         let base = self.b.i64(base);
         let mut total = base;
-        for (i, buffer) in buffers.iter().enumerate() {
+        let lifetimes: Vec<Lifetime> = buffers.iter().map(|b| b.lifetime).collect();
+        for (buffer, below) in buffers.iter().zip(supports(&lifetimes)) {
             let bytes = self.size(&mut sizes, &buffer.bytes).expect("all symbols are values");
             let bytes = self.b.binary(Binary::SMax, bytes, zero);
             let bytes = self.checked_add(bytes, more);
             let bytes = self.b.and(bytes, mask);
             let mut offset = base;
-            for j in (0..i).filter(|&j| overlap(buffer, &buffers[j])) {
+            for j in below {
                 offset = self.b.binary(Binary::SMax, offset, ends[j]);
             }
             let end = self.checked_add(offset, bytes);
@@ -420,39 +424,12 @@ fn typical(d: &Dim) -> i64 {
     d.eval(&|_| Some(TYPICAL)).unwrap_or(TYPICAL).clamp(0, 1 << 40)
 }
 
-/// Are two buffers in use at the same time?
-fn overlap(a: &Planned, b: &Planned) -> bool {
-    a.start <= b.end && b.start <= a.end
-}
-
-/// Buffers from the lowest to the highest, their offsets, and the end of the last: no two in use at the same time overlap. The largest is placed
-/// first, each in the lowest gap that it fits.
+/// Buffers from the lowest to the highest, their offsets, and the end of the last.
 fn pack(buffers: Vec<Planned>) -> (Vec<Planned>, Vec<i64>, i64) {
-    let sizes: Vec<i64> = buffers.iter().map(|b| round_up(typical(&b.bytes))).collect();
-    let mut by_size: Vec<usize> = (0..buffers.len()).collect();
-    by_size.sort_by_key(|&i| (-sizes[i], buffers[i].start, i));
-    let mut offsets = vec![0; buffers.len()];
-    let mut placed: Vec<usize> = Vec::new();
-    for i in by_size {
-        let mut taken: Vec<(i64, i64)> = placed
-            .iter()
-            .filter(|&&j| overlap(&buffers[i], &buffers[j]))
-            .map(|&j| (offsets[j], offsets[j] + sizes[j]))
-            .collect();
-        taken.sort_unstable();
-        let mut at = 0;
-        for (low, high) in taken {
-            if at + sizes[i] <= low {
-                break;
-            }
-            at = at.max(high);
-        }
-        offsets[i] = at;
-        placed.push(i);
-    }
-    let end = offsets.iter().zip(&sizes).map(|(o, s)| o + s).max().unwrap_or(0);
+    let sizes: Vec<(i64, Lifetime)> = buffers.iter().map(|b| (round_up(typical(&b.bytes)), b.lifetime)).collect();
+    let (offsets, end) = packing::pack(&sizes);
     let mut placed: Vec<(i64, Planned)> = offsets.into_iter().zip(buffers).collect();
-    placed.sort_by_key(|(offset, b)| (*offset, b.start));
+    placed.sort_by_key(|(offset, b)| (*offset, b.lifetime.start));
     let (offsets, buffers) = placed.into_iter().unzip();
     (buffers, offsets, end)
 }

@@ -3,6 +3,7 @@ mod checks;
 mod control;
 mod memory;
 mod ops;
+mod packing;
 mod sequence;
 mod sizes;
 
@@ -14,7 +15,7 @@ use super::{
     shared::{Arg, Shared},
     weights::Weights,
 };
-use crate::Result;
+use crate::{Error, Result};
 pub(super) use memory::Memory;
 use memory::Plan;
 pub use memory::{MemoryPlan, THREADS};
@@ -30,7 +31,10 @@ use std::collections::{HashMap, HashSet};
 pub(crate) fn lower(func: &Func, options: &Options) -> Result<Lowered> {
     let mut entry = Entry::new(options);
     entry.run_main(func)?;
-    Ok(entry.finish())
+    match entry.shared.refused.take() {
+        Some(message) => Err(Error::Unsupported(message)),
+        None => Ok(entry.finish()),
+    }
 }
 
 /// A value of a function being lowered, at run time.
