@@ -213,7 +213,7 @@ fn rename_callees(block: &mut Block, to: &mut dyn FnMut(FuncId) -> FuncId) {
                 rename_callees(a, to);
                 rename_callees(b, to);
             }
-            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Fail { .. } | Stmt::Barrier => {}
+            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Fail { .. } | Stmt::Barrier => {}
         }
     }
 }
@@ -223,7 +223,12 @@ fn size(block: &Block) -> usize {
     let inner = |stmt: &Stmt| match stmt {
         Stmt::For { body, .. } => size(body),
         Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => size(a) + size(b),
-        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Fail { .. } | Stmt::Launch { .. } | Stmt::Barrier => 0,
+        Stmt::Let { .. }
+        | Stmt::Store { .. }
+        | Stmt::Prefetch { .. }
+        | Stmt::Fail { .. }
+        | Stmt::Launch { .. }
+        | Stmt::Barrier => 0,
     };
     block.stmts.iter().map(|stmt| 1 + inner(stmt)).sum()
 }

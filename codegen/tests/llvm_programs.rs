@@ -52,6 +52,19 @@ fn loops_carry_values() {
 }
 
 #[test]
+fn prefetching_has_no_effect_anywhere() {
+    let f = kernel(1, |b, p| {
+        b.for_(p[0], p[1], 1, |b, i| {
+            let shift = b.i64(40);
+            let far = b.binary(Binary::Shl, i, shift);
+            b.prefetch(p[3], far);
+            b.store(p[3], i, far);
+        });
+    });
+    assert_eq!(run(&f, 4, 1, 3), (0, vec![-1, 1 << 40, 2 << 40, -1]));
+}
+
+#[test]
 fn constant_bounds_and_nested_loops() {
     let f = kernel(1, |b, p| {
         let [zero, one, three, four] = [0, 1, 3, 4].map(|x| b.i64(x));

@@ -65,6 +65,12 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(|func, _| numrsc_passes::fold(func)),
     },
     Pass {
+        name: "layout",
+        from: Level::O2,
+        why: "after everything that knows convolutions by their plain layout, before loops are made of them",
+        step: Step::Tensor(|func, cx| numrsc_passes::layout(func, cx.machine)),
+    },
+    Pass {
         name: "lower",
         from: Level::O0,
         why: "last: loops and memory are planned for exactly the ops that are left",

@@ -247,32 +247,51 @@ pub(crate) fn conv(
     low: &[Dim],
     high: &[Dim],
     groups: &i64,
+    in_block: &i64,
+    out_block: &i64,
 ) -> Result<Type> {
     let (x, w) = (x.as_tensor()?, w.as_tensor()?);
-    if x.dtype != w.dtype || !(x.dtype.is_float() || x.dtype.is_int()) || x.rank() < 2 || x.rank() != w.rank() {
+    if *groups < 1 || *in_block < 1 || *out_block < 1 {
+        refuse!("conv groups and blocks are positive");
+    }
+    let blocked = usize::from(*in_block > 1);
+    let kind = x.dtype.is_float() || x.dtype.is_int();
+    if x.dtype != w.dtype || !kind || w.rank() < 2 || x.rank() != w.rank() + blocked {
         refuse!("cannot convolve {x} with {w}");
     }
-    let space = x.rank() - 2;
+    let space = w.rank() - 2;
     if [strides.len(), dilations.len(), spread.len(), low.len(), high.len()] != [space; 5] {
         refuse!("conv of {x} needs one stride, dilation, spread and pads per spatial axis");
     }
-    if *groups < 1 || [strides, dilations, spread].iter().any(|v| v.iter().any(|&s| s < 1)) {
-        refuse!("conv groups, strides, dilations and spreads are positive");
+    if [strides, dilations, spread].iter().any(|v| v.iter().any(|&s| s < 1)) {
+        refuse!("conv strides, dilations and spreads are positive");
     }
-    let group_count = Dim::Const(*groups);
-    if x.shape[1].equals(&(&w.shape[1] * &group_count)) == Some(false) {
-        refuse!("conv: {x} has {} channels, {w} in {groups} groups needs {}", x.shape[1], &w.shape[1] * &group_count);
+    if blocked == 1 && x.shape[x.rank() - 1] != Dim::Const(*in_block) {
+        refuse!("conv: the last axis of {x} is no block of {in_block} channels");
+    }
+    let channels = &x.shape[1] * &Dim::Const(*in_block);
+    let needed = &w.shape[1] * &Dim::Const(*groups);
+    if channels.equals(&needed) == Some(false) {
+        refuse!("conv: {x} has {channels} channels, {w} in {groups} groups needs {needed}");
     }
     if w.shape[0].as_const().is_some_and(|c| c % groups != 0) {
         refuse!("conv: {} output channels do not divide into {groups} groups", w.shape[0]);
     }
-    let mut shape = vec![x.shape[0].clone(), w.shape[0].clone()];
+    let outputs = match w.shape[0].as_const() {
+        _ if *out_block == 1 => w.shape[0].clone(),
+        Some(c) if c % out_block == 0 => Dim::Const(c / out_block),
+        _ => refuse!("conv: {} output channels do not divide into blocks of {out_block}", w.shape[0]),
+    };
+    let mut shape = vec![x.shape[0].clone(), outputs];
     for i in 0..space {
         // n elements with s - 1 zeros between them are (n - 1) * s + 1 long (nothing if n is 0).
         let n = &x.shape[2 + i];
         let spread_size =
             if spread[i] == 1 { n.clone() } else { &(&(n - &Dim::ONE) * &Dim::Const(spread[i])) + &Dim::ONE };
         shape.push(window_count(&spread_size, &w.shape[2 + i], strides[i], dilations[i], &low[i], &high[i]));
+    }
+    if *out_block > 1 {
+        shape.push(Dim::Const(*out_block));
     }
     checked(Type::tensor(x.dtype, shape))
 }

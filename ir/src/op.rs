@@ -148,8 +148,8 @@ ops! {
     // Linear algebra and windows.
     #[doc = "Sum of products over pairs of axes: the result has the batch axes, then the free axes of `a`, then those of `b`."]
     "contract" = Contract (a, b) { a_batch: Vec<i64>, b_batch: Vec<i64>, a_sum: Vec<i64>, b_sum: Vec<i64> } : infer::contract;
-    #[doc = "Convolution of `x` (batch, channels, space..) with `w` (out channels, channels / groups, space..). `spread` puts `spread - 1` zeros between the elements of `x` first (transposed convolution)."]
-    "conv" = Conv (x, w) { strides: Vec<i64>, dilations: Vec<i64>, spread: Vec<i64>, low: Vec<Dim>, high: Vec<Dim>, groups: i64 } : infer::conv;
+    #[doc = "Convolution of `x` (batch, channels, space..) with `w` (out channels, channels / groups, space..). `spread` puts `spread - 1` zeros between the elements of `x` first (transposed convolution). With an `in_block` or `out_block` above 1, the channels of `x` or the result lie in blocks of that many: (batch, channels / block, space.., block)."]
+    "conv" = Conv (x, w) { strides: Vec<i64>, dilations: Vec<i64>, spread: Vec<i64>, low: Vec<Dim>, high: Vec<Dim>, groups: i64, in_block: i64, out_block: i64 } : infer::conv;
     #[doc = "Combine the elements in windows over the last axes of `x`; padding is neutral."]
     "window" = Window (x) { f: ReduceFn, size: Vec<i64>, strides: Vec<i64>, dilations: Vec<i64>, low: Vec<Dim>, high: Vec<Dim> } : infer::window;
 

@@ -340,7 +340,9 @@ fn contractions() {
 #[test]
 fn convolutions() {
     let conv = |s, d, z, l, h, g| {
-        format!("conv {{strides=[{s}], dilations=[{d}], spread=[{z}], low=[{l}], high=[{h}], groups={g}}}")
+        format!(
+            "conv {{strides=[{s}], dilations=[{d}], spread=[{z}], low=[{l}], high=[{h}], groups={g}, in_block=1, out_block=1}}"
+        )
     };
     let x = "f32[1, 1, 5](1.0, 2.0, 3.0, 4.0, 5.0)";
     let w = "f32[1, 1, 2](10.0, 1.0)";
@@ -369,6 +371,13 @@ fn convolutions() {
         &["f32[1, 1, 2, 1, 2](1.0, 2.0, 3.0, 4.0)", "f32[1, 1, 2, 1, 1](1.0, 1.0)"],
         &conv("1, 1, 1", "1, 1, 1", "1, 1, 1", "0, 0, 0", "0, 0, 0", 1),
         "f32[1, 1, 1, 1, 2](4.0, 6.0)",
+    );
+    // Channels in blocks: 1 2 and 3 4 are the pixels of the first two channels.
+    let blocks = "conv {strides=[1], dilations=[1], spread=[1], low=[0], high=[0], groups=1, in_block=2, out_block=2}";
+    check(
+        &["f32[1, 1, 2, 2](1.0, 3.0, 2.0, 4.0)", "f32[4, 2, 1](1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0)"],
+        blocks,
+        "f32[1, 2, 2, 2](1.0, 3.0, 2.0, 4.0, 4.0, 0.0, 6.0, 0.0)",
     );
     check(&["f32[1, 0, 2]()", "f32[1, 0, 1]()"], &conv("1", "1", "1", "0", "0", 1), "f32[1, 1, 2](0.0, 0.0)");
     check(&["f32[1, 1, 0]()", w], &conv("1", "1", "1", "1", "2", 1), "f32[1, 1, 2](0.0, 0.0)");

@@ -4,6 +4,7 @@
 pub mod egraph;
 mod error;
 mod fold;
+mod layout;
 mod literals;
 pub mod lower;
 mod machine;
@@ -14,6 +15,7 @@ mod weights;
 pub use egraph::{Level, optimise};
 pub use error::{Error, Result};
 pub use fold::fold;
+pub use layout::layout;
 pub use literals::literals;
 pub use machine::Machine;
 pub use unroll::unroll;

@@ -34,7 +34,7 @@ fn variants() -> Vec<(String, Func)> {
         add(
             format!("conv {c}->{o} {s}x{s} {w}x{w}"),
             format!(
-                "func(%0: f32[1, {c}, {s}, {s}], %1: f32[{o}, {c}, {w}, {w}]) {{\n  %2 = conv %0, %1 {{strides=[1, 1], dilations=[1, 1], spread=[1, 1], low=[{pad}, {pad}], high=[{pad}, {pad}], groups=1}} : f32[1, {o}, {s}, {s}]\n  return %2\n}}"
+                "func(%0: f32[1, {c}, {s}, {s}], %1: f32[{o}, {c}, {w}, {w}]) {{\n  %2 = conv %0, %1 {{strides=[1, 1], dilations=[1, 1], spread=[1, 1], low=[{pad}, {pad}], high=[{pad}, {pad}], groups=1, in_block=1, out_block=1}} : f32[1, {o}, {s}, {s}]\n  return %2\n}}"
             ),
         );
     }

@@ -1,7 +1,7 @@
 //! Texts in, texts out: every `tests/filetests/<directory>/*.nir`. A file holds cases: an input, a line `// ----`, the
 //! expected output; a line `// ====` starts the next case. `NUMRSC_BLESS=1 cargo test` writes what came out.
 use numrsc_ir::{
-    Func,
+    Func, Op,
     kernel::{self, Stmt, Ty},
     op::OPS,
     parse, verify,
@@ -149,6 +149,19 @@ fn optimise() {
             numrsc_passes::optimise(&function(input), level, AVX2, &[]).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&better).unwrap_or_else(|e| panic!("{e}\n{input}"));
         better.to_string()
+    });
+}
+
+/// The ops after blocks of channels were chosen, with their types; constants are computed first and not shown.
+#[test]
+fn layout() {
+    run("layout", |input| {
+        let machine = Machine { vector_bytes: 16, registers: 16, fused: true };
+        let func = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let func = numrsc_passes::layout(&func, machine).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&func).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let shown = func.values().filter(|(_, n)| !matches!(n.op, Op::Const { .. }));
+        shown.map(|(v, n)| format!("{v} = {} {:?} : {}\n", n.op, n.args, n.ty)).collect()
     });
 }
 

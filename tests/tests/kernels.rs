@@ -163,7 +163,7 @@ fn collect(block: &Block, used: &mut BTreeSet<&'static str>) {
             Stmt::Fail { .. } => {
                 used.insert("fail");
             }
-            Stmt::Launch { .. } | Stmt::Barrier => {}
+            Stmt::Launch { .. } | Stmt::Prefetch { .. } | Stmt::Barrier => {}
         }
     }
 }

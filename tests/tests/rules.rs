@@ -40,7 +40,7 @@ const WRONG: &[Rule] = &[
     rule("not of less is not less or equal", "(not (lt ?x ?y))",                       "(le ?y ?x)"), // NaN
     rule("a narrow cast keeps everything",   "(cast (cast ?x ?w) ?t)",                 "?x").when(&["(has_type ?x ?t)"]),
     rule("a slice starts anew",              "(slice (slice ?x ?s ?n ?k) ?t ?m ?l)",   "(slice ?x ?t ?m ?l)"),
-    rule("a pad with any value is a zero",   "(conv (pad ?x ?v ?l ?h) ?w ?s ?d ?sp ?lo ?hi ?g)", "(conv ?x ?w ?s ?d ?sp (plus ?lo (space ?l)) (plus ?hi (space ?h)) ?g)").when(&["(space_only ?l)", "(space_only ?h)", "(all_one ?sp)", "(not_negative ?l)", "(not_negative ?h)"]),
+    rule("a pad with any value is a zero",   "(conv (pad ?x ?v ?l ?h) ?w ?s ?d ?sp ?lo ?hi ?g 1 1)", "(conv ?x ?w ?s ?d ?sp (plus ?lo (space ?l)) (plus ?hi (space ?h)) ?g 1 1)").when(&["(space_only ?l)", "(space_only ?h)", "(all_one ?sp)", "(not_negative ?l)", "(not_negative ?h)"]),
     rule("sums over other axes",             "(reduce (transpose ?x ?p) ?f ?a)",       "(transpose (reduce ?x ?f ?a) (kept ?p ?a))"),
     rule("operands exchanged",               "(transpose (contract ?a ?b ?ab ?bb ?as ?bs) ?p)", "(contract ?b ?a ?bb ?ab ?bs ?as)"),
     rule("max is min",                       "(reduce (reduce ?x max ?a) min ?b)",     "(reduce ?x max (union ?a ?b))"),

@@ -72,6 +72,8 @@ impl Emitter<'_> {
         match stmt {
             Stmt::Let { out, inst } => self.define(*out, inst)?,
             Stmt::Store { ptr, index, value, mask } => self.store(*ptr, *index, *value, *mask)?,
+            // There is no such instruction.
+            Stmt::Prefetch { .. } => {}
             Stmt::For { axis: Axis::Block | Axis::Thread, .. } | Stmt::Barrier => return Err("it needs a GPU".into()),
             Stmt::For { axis, var, low, high, step, carried, body, outs } => {
                 if *step <= 0 {

@@ -99,6 +99,13 @@ impl Emitter<'_> {
         }
     }
 
+    pub(super) fn prefetch(&mut self, ptr: V, bytes: V) {
+        let at = self.address(ptr, bytes, Elem::I8);
+        self.needs.intrinsics.insert("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)".into());
+        // To read, kept near, data.
+        self.line(&format!("call void @llvm.prefetch.p0(ptr {at}, i32 0, i32 2, i32 1)"));
+    }
+
     fn load(&mut self, out: V, ptr: V, index: V, mask: Option<V>) {
         let ty = self.ty(out);
         let at = self.address(ptr, index, ty.elem);

@@ -310,6 +310,10 @@ impl<'a> Emitter<'a> {
                 self.store(*ptr, *index, *value, *mask);
                 Ok(true)
             }
+            Stmt::Prefetch { ptr, bytes } => {
+                self.prefetch(*ptr, *bytes);
+                Ok(true)
+            }
             Stmt::For { axis, var, low, high, step, carried, body, outs } => {
                 let round = Round { var: *var, low: *low, high: *high, step: *step, carried, body, outs };
                 match axis {

@@ -52,6 +52,8 @@ impl<'g> X<'g> {
             low: windows.iter().map(|w| w.low.clone()).collect(),
             high: windows.iter().map(|w| w.high.clone()).collect(),
             groups,
+            in_block: 1,
+            out_block: 1,
         };
         self.g.push(op, &[self, w])
     }

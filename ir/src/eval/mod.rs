@@ -127,8 +127,9 @@ fn tensor_op(op: &Op, args: &[&Data], env: &Env) -> Result<Tensor, String> {
         (Op::Contract { a_batch, b_batch, a_sum, b_sum }, [a, b]) => {
             linear::contract(a, b, [a_batch, a_sum], [b_batch, b_sum], out)
         }
-        (Op::Conv { strides, dilations, spread, low, groups, .. }, [x, w]) => {
-            window::conv(x, w, [strides, dilations, spread, &numbers(low)], *groups as usize, out)
+        (Op::Conv { strides, dilations, spread, low, groups, in_block, out_block, .. }, [x, w]) => {
+            let params = [strides, dilations, spread, &numbers(low)];
+            window::conv(x, w, params, *groups as usize, [*in_block, *out_block].map(|b| b as usize), out)
         }
         (Op::Window { f, size, strides, dilations, low, .. }, [x]) => {
             window::window(x, *f, size, [strides, dilations, &vec![1; size.len()], &numbers(low)], out)

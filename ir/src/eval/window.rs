@@ -4,6 +4,7 @@ use super::{
     combine::{Number, on_numbers},
     decode,
     linear::{Pair, Product, empty, multiply, pair},
+    movement,
 };
 use crate::{Elems, Tensor, op::ReduceFn, tensor::count};
 use std::ops::Range;
@@ -81,6 +82,7 @@ pub(super) fn conv(
     w: &Tensor,
     params: [&Vec<i64>; 4],
     groups: usize,
+    [in_block, out_block]: [usize; 2],
     out: Vec<usize>,
 ) -> Result<Tensor, String> {
     fn run<T: Product>(x: &[T], w: &[T], windows: &Windows<'_>, [images, c, m, groups]: [usize; 4]) -> Vec<T> {
@@ -117,6 +119,14 @@ pub(super) fn conv(
     if check_size(&out, 16)? == 0 {
         return Ok(Tensor::from_elems(x.dtype(), out, &empty(x)));
     }
+    if in_block > 1 {
+        return conv(&without_blocks(x)?, w, params, groups, [1, out_block], out);
+    }
+    if out_block > 1 {
+        let last = out.len() - 1;
+        let plain = [&[out[0], out[1] * out_block], &out[2..last]].concat();
+        return with_blocks(&conv(x, w, params, groups, [1, 1], plain)?, out_block, out);
+    }
     let windows = Windows { input: &x.shape()[2..], kernel: &w.shape()[2..], output: &out[2..], params };
     let counts = [x.shape()[0], x.shape()[1], w.shape()[0], groups];
     let y = match pair(x, w)? {
@@ -124,6 +134,23 @@ pub(super) fn conv(
         Pair::Int(x, w) => Product::encode(run(&x, &w, &windows, counts)),
     };
     Ok(Tensor::from_elems(x.dtype(), out, &y))
+}
+
+/// (batch, blocks, space.., block) as (batch, channels, space..).
+fn without_blocks(x: &Tensor) -> Result<Tensor, String> {
+    let (shape, last) = (x.shape(), x.rank() - 1);
+    let perm: Vec<i64> = [0, 1, last as i64].into_iter().chain(2..last as i64).collect();
+    let apart = [&[shape[0], shape[1], shape[last]], &shape[2..last]].concat();
+    let channels = [&[shape[0], shape[1] * shape[last]], &shape[2..last]].concat();
+    movement::transpose(x, &perm, apart)?.reshaped(channels)
+}
+
+/// (batch, channels, space..) as (batch, blocks, space.., block), which is `out`.
+fn with_blocks(x: &Tensor, block: usize, out: Vec<usize>) -> Result<Tensor, String> {
+    let shape = x.shape();
+    let apart = [&[shape[0], shape[1] / block, block], &shape[2..]].concat();
+    let perm: Vec<i64> = [0, 1].into_iter().chain(3..=shape.len() as i64).chain([2]).collect();
+    movement::transpose(&x.reshaped(apart)?, &perm, out)
 }
 
 pub(super) fn window(

@@ -472,6 +472,11 @@ impl Builder {
         self.top().stmts.push(Stmt::Store { ptr, index, value, mask: Some(mask) });
     }
 
+    /// Memory that many bytes behind a pointer, wherever that is, will be read soon.
+    pub fn prefetch(&mut self, ptr: V, bytes: V) {
+        self.top().stmts.push(Stmt::Prefetch { ptr, bytes });
+    }
+
     /// The pointer that many bytes further.
     pub fn offset(&mut self, ptr: V, bytes: V) -> V {
         if self.const_i64(bytes) == Some(0) { ptr } else { self.pure(Ty::PTR, Inst::Offset(ptr, bytes)) }
@@ -552,6 +557,7 @@ fn drop_unused(block: &mut Block, used: &mut HashSet<V>) {
                 used.extend(args.iter().copied());
                 used.extend([*extent, *grain]);
             }
+            Stmt::Prefetch { ptr, bytes } => used.extend([*ptr, *bytes]),
             Stmt::Fail { .. } | Stmt::Barrier => {}
         }
         kept.push(stmt);

@@ -61,6 +61,7 @@ fn used(stmt: &mut Stmt, f: &mut dyn FnMut(&mut V)) {
         Stmt::While { carried, .. } => carried.iter_mut().map(|c| &mut c.1).for_each(f),
         Stmt::If { cond, .. } => f(cond),
         Stmt::Launch { args, extent, grain, .. } => args.iter_mut().chain([extent, grain]).for_each(f),
+        Stmt::Prefetch { ptr, bytes } => [ptr, bytes].into_iter().for_each(f),
         Stmt::Fail { .. } | Stmt::Barrier => {}
     }
 }
@@ -70,7 +71,12 @@ fn blocks(stmt: &mut Stmt) -> Vec<&mut Block> {
     match stmt {
         Stmt::For { body, .. } => vec![body],
         Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => vec![a, b],
-        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Launch { .. } | Stmt::Fail { .. } | Stmt::Barrier => vec![],
+        Stmt::Let { .. }
+        | Stmt::Store { .. }
+        | Stmt::Prefetch { .. }
+        | Stmt::Launch { .. }
+        | Stmt::Fail { .. }
+        | Stmt::Barrier => vec![],
     }
 }
 
@@ -79,7 +85,7 @@ fn defined(stmt: &Stmt) -> &[V] {
     match stmt {
         Stmt::Let { out, .. } => std::slice::from_ref(out),
         Stmt::For { outs, .. } | Stmt::While { outs, .. } | Stmt::If { outs, .. } => outs,
-        Stmt::Store { .. } | Stmt::Launch { .. } | Stmt::Fail { .. } | Stmt::Barrier => &[],
+        Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Launch { .. } | Stmt::Fail { .. } | Stmt::Barrier => &[],
     }
 }
 

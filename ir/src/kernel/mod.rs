@@ -121,6 +121,11 @@ pub enum Stmt {
         value: V,
         mask: Option<V>,
     },
+    /// The memory that many bytes behind `ptr` will be read soon. Has no effect, wherever that is.
+    Prefetch {
+        ptr: V,
+        bytes: V,
+    },
     /// `var` runs from `low` in steps of `step` (positive) while below `high`. `carried` are pairs of the name inside and
     /// the first value; the body yields the next ones and `outs` are the last.
     For {

@@ -222,6 +222,11 @@ impl Reader<'_> {
                 self.p.expect("grain")?;
                 Ok(Stmt::Launch { kernel, args, extent, grain: self.value()? })
             }
+            "prefetch" => {
+                let ptr = self.value()?;
+                self.p.expect(",")?;
+                Ok(Stmt::Prefetch { ptr, bytes: self.value()? })
+            }
             "barrier" => Ok(Stmt::Barrier),
             _ => Err(self.p.error_at(at, format!("`{word}` is not a statement"))),
         }
@@ -398,7 +403,7 @@ fn callees(block: &mut Block, f: &mut dyn FnMut(&mut FuncId)) {
                 callees(a, f);
                 callees(b, f);
             }
-            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Fail { .. } | Stmt::Barrier => {}
+            Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Fail { .. } | Stmt::Barrier => {}
         }
     }
 }

@@ -115,6 +115,7 @@ impl Printer<'_> {
             Stmt::Launch { kernel, args, extent, grain } => {
                 write!(f, "launch {}({}) extent {extent} grain {grain}", self.callee(*kernel), list(args))
             }
+            Stmt::Prefetch { ptr, bytes } => write!(f, "prefetch {ptr}, {bytes}"),
             Stmt::Barrier => write!(f, "barrier"),
         }
     }
@@ -196,7 +197,7 @@ pub(super) fn definitions(block: &Block, f: &mut dyn FnMut(V)) {
                 definitions(or, f);
                 outs.iter().for_each(|v| f(*v));
             }
-            Stmt::Store { .. } | Stmt::Fail { .. } | Stmt::Launch { .. } | Stmt::Barrier => {}
+            Stmt::Store { .. } | Stmt::Fail { .. } | Stmt::Launch { .. } | Stmt::Prefetch { .. } | Stmt::Barrier => {}
         }
     }
 }

@@ -56,6 +56,7 @@ fn values(block: &mut Block, f: &mut dyn FnMut(&mut V)) {
                 values(or, f);
             }
             Stmt::Launch { args, extent, grain, .. } => args.iter_mut().chain([extent, grain]).for_each(&mut *f),
+            Stmt::Prefetch { ptr, bytes } => [ptr, bytes].into_iter().for_each(&mut *f),
             Stmt::Fail { .. } | Stmt::Barrier => {}
         }
     }

@@ -54,6 +54,7 @@ kernel @all(%0: i64, %1: i64, %2: i64, %3: ptr, %4: f32, %5: i32) unused (%9: f6
     for thread %38 = %0 to %1 step 1 {
       %39: ptr = offset %35, %25
       store %39[%38], %31
+      prefetch %39, %38
       barrier
     }
   }

@@ -206,6 +206,10 @@ impl Verifier<'_> {
                     let check = self.access(*ptr, *index, *mask, *value);
                     self.tell(&format_args!("store {ptr}[{index}], {value}"), check);
                 }
+                Stmt::Prefetch { ptr, bytes } => {
+                    let check = self.expect(*ptr, Ty::PTR).and(self.expect(*bytes, Ty::I64));
+                    self.tell(&format_args!("prefetch {ptr}, {bytes}"), check);
+                }
                 Stmt::Fail { code } => {
                     let check = self.fail(*code);
                     self.tell(&format_args!("fail {code}"), check);

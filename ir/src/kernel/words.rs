@@ -113,7 +113,7 @@ mod tests {
             .chain(all::<Binary>())
             .chain(all::<Compare>())
             .chain(all::<Convert>())
-            .chain(["for", "while", "if", "store", "launch", "fail", "barrier", "yield"])
+            .chain(["for", "while", "if", "store", "prefetch", "launch", "fail", "barrier", "yield"])
             .collect();
         assert_eq!(words.iter().collect::<HashSet<_>>().len(), words.len());
     }

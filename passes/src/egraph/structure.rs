@@ -217,8 +217,9 @@ fn share_operand(graph: &mut Graph) -> usize {
 fn own_axis(graph: &Graph, name: &str, w: Id, leaves: &[Leaf]) -> Option<usize> {
     let rank = tensor(graph, w)?.rank();
     if name == "conv" {
-        // The outputs of several groups would be interleaved.
-        return (leaves.last()?.as_int() == Some(1)).then_some(0);
+        // The outputs of several groups or blocks would be interleaved.
+        let plain = leaves[5..].iter().all(|l| l.as_int() == Some(1));
+        return plain.then_some(0);
     }
     let used = [Vec::<i64>::from_leaf(&leaves[1])?, Vec::<i64>::from_leaf(&leaves[3])?].concat();
     let mut own = (0..rank).filter(|a| !used.contains(&(*a as i64)));

@@ -3,10 +3,12 @@
 use super::{
     cx::{Cx, Home},
     entry::{Entry, Frame},
-    gemm::{Gemm, Place, tile},
+    epilogue::Epilogue,
+    gemm::Gemm,
     index::unravel,
     pointwise::Kernel,
     shared::{Arg, Shared},
+    tile::{Place, Tile},
 };
 use crate::{Result, scalar, weights::widened_weight};
 use numrsc_ir::{
@@ -19,14 +21,15 @@ use std::collections::HashMap;
 /// Elements of the matrix of what the windows of a block see.
 const PACKED: i64 = 1 << 16;
 
-pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, v: Value) -> Result<()> {
-    let output = entry.allocate_for(frame, v)?;
-    let conv = Conv::new(&mut entry.shared, frame, v);
+pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
+    let conv = Conv::new(&mut entry.shared, frame, epilogue.product);
     if conv.sees_one_element() {
-        let kernel = conv.direct(&mut entry.shared, frame, v);
+        let kernel = conv.direct(&mut entry.shared, frame, epilogue);
+        let output = entry.take_over_or_allocate(frame, epilogue.root, &kernel.in_place)?;
         return entry.launch(frame, kernel, output, None);
     }
-    let (kernel, scratch) = conv.packing(&mut entry.shared, frame, v);
+    let (kernel, scratch) = conv.packing(&mut entry.shared, frame, epilogue);
+    let output = entry.take_over_or_allocate(frame, epilogue.root, &kernel.in_place)?;
     let (pointer, memory) = entry.scratch(frame, &scratch)?;
     entry.launch(frame, kernel, output, Some(pointer))?;
     entry.give_back(pointer, memory);
@@ -57,7 +60,7 @@ struct Conv {
 impl Conv {
     fn new(shared: &mut Shared, frame: &Frame<'_>, v: Value) -> Conv {
         let node = frame.scope.func.node(v);
-        let Op::Conv { strides, dilations, spread, low, high, groups } = &node.op else {
+        let Op::Conv { strides, dilations, spread, low, high, groups, .. } = &node.op else {
             unreachable!("a convolution")
         };
         let (x, w) = (node.args[0], node.args[1]);
@@ -104,7 +107,7 @@ impl Conv {
     }
 
     /// All channels of an image together, one pixel after the other.
-    fn direct(&self, shared: &mut Shared, frame: &Frame<'_>, v: Value) -> Kernel {
+    fn direct(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let range = [builder.params()[0], builder.params()[1]];
         let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
@@ -115,18 +118,24 @@ impl Conv {
             (cx.variable(&self.group_outputs), cx.variable(&self.pixels()), cx.variable(&self.group_channels));
         let sym = |s: &Sym| Dim::sym(s.clone());
         let channel = &(&sym(&group) * &self.group_channels) + &sym(&depth);
-        let b_position = &(&(&(&sym(&image) * &self.channels) + &channel) * &self.pixels()) + &sym(&column);
+        let tile = Tile::new(cx.shared.machine, self.dtype, &self.pixels());
+        let (panel, within) = (cx.fresh(false), cx.fresh(false));
+        let pixel = &(&sym(&panel) * &Dim::Const(tile.width())) + &sym(&within);
+        let b_position = &(&(&(&sym(&image) * &self.channels) + &channel) * &self.pixels()) + &pixel;
+        let at = self.result((&image, &group), &row, &sym(&column), &cx);
+        let in_place = epilogue.in_place(&mut cx, &at);
         let gemm = Gemm {
             a: self.weights(&mut cx, &group, &row, &depth),
             b: self.place(&mut cx, self.x, b_position),
-            out: self.result(&mut cx, v, output, (&image, &group), &row, &sym(&column)),
+            out: epilogue.sink(&mut cx, output, &at),
             row,
             rows: self.group_outputs.clone(),
             column,
+            panel,
+            within,
             columns: self.pixels(),
             depth: vec![(depth, self.group_channels.clone())],
-            tile: tile(&cx),
-            lanes: self.lanes(&cx),
+            tile,
         };
         let outer = vec![(image, self.images.clone()), (group, Dim::Const(self.groups))];
         let extent = gemm.units(&outer);
@@ -135,9 +144,9 @@ impl Conv {
             gemm.unit(cx, &outer, &unit);
             vec![]
         });
-        let work = &self.depth() * &Dim::Const(i64::from(gemm.tile.0 * gemm.tile.1) * 2);
+        let work = gemm.work();
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
-        Kernel { function: builder.finish("conv_1x1", vec![]), args, extent, work, in_place: vec![] }
+        Kernel { function: builder.finish("conv_1x1", vec![]), args, extent, work, in_place }
     }
 
     fn lanes(&self, cx: &Cx<'_>) -> u32 {
@@ -159,40 +168,24 @@ impl Conv {
         self.place(cx, self.w, &(&channel * &self.depth()) + &Dim::sym(depth.clone()))
     }
 
-    fn result(
-        &self,
-        cx: &mut Cx<'_>,
-        v: Value,
-        pointer: V,
-        (image, group): (&Sym, &Sym),
-        row: &Sym,
-        pixel: &Dim,
-    ) -> Place {
-        let outputs = &self.group_outputs * &Dim::Const(self.groups);
-        let sym = |s: &Sym| Dim::sym(s.clone());
-        let channel = &(&(&sym(image) * &outputs) + &(&sym(group) * &self.group_outputs)) + &sym(row);
-        let length = Dim::product(&cx.shape(v));
-        Place {
-            pointer,
-            dtype: self.dtype,
-            position: &(&channel * &self.pixels()) + pixel,
-            length,
-            changes: true,
-            padded: false,
-            widen: None,
-        }
+    /// The index of the result.
+    fn result(&self, (image, group): (&Sym, &Sym), row: &Sym, pixel: &Dim, cx: &Cx<'_>) -> Vec<Dim> {
+        let channel = &(&Dim::sym(group.clone()) * &self.group_outputs) + &Dim::sym(row.clone());
+        let mut at = vec![Dim::sym(image.clone()), channel];
+        at.extend(unravel(pixel, &self.output, &cx.extents));
+        at
     }
 
     /// Pack, then multiply; also the bytes that every worker needs.
-    fn packing(&self, shared: &mut Shared, frame: &Frame<'_>, v: Value) -> (Kernel, Dim) {
+    fn packing(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue) -> (Kernel, Dim) {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
         let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
         let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
         let output = cx.parameter(Ty::PTR, Arg::Output);
         let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
-        let (lanes, tile) = (self.lanes(&cx), tile(&cx));
-        let width = i64::from(lanes * tile.1);
+        let tile = Tile::new(cx.shared.machine, self.dtype, &self.pixels());
+        let (lanes, width) = (tile.lanes, tile.width());
         let fitting = self.depth().as_const().map_or(width, |d| PACKED / d.max(1));
         let block = (fitting / width).clamp(1, 8) * width;
 
@@ -208,6 +201,7 @@ impl Conv {
         let sizes = [self.images.clone(), Dim::Const(self.groups), blocks];
         let extent = Dim::product(&sizes);
         let unit = cx.variable(&extent);
+        let mut in_place = vec![];
         cx.range(&unit.clone(), begin, end, &[], |cx, _| {
             let index = unravel(&Dim::sym(unit.clone()), &sizes, &cx.extents);
             let mut named = |d: &Dim| {
@@ -225,38 +219,39 @@ impl Conv {
             self.pack(cx, packed, block, (&image, &group), start, here);
 
             let (row, column, depth) = (cx.fresh(false), cx.fresh(false), cx.variable(&self.depth()));
+            let (panel, within) = (cx.fresh(false), cx.fresh(false));
             let sym = |s: &Sym| Dim::sym(s.clone());
+            let at = self.result((&image, &group), &row, &(&sym(&first) + &sym(&column)), cx);
+            in_place = epilogue.in_place(cx, &at);
             let gemm = Gemm {
                 a: self.weights(cx, &group, &row, &depth),
                 b: Place {
                     pointer: packed,
                     dtype: self.dtype,
-                    position: &(&sym(&depth) * &Dim::Const(block)) + &sym(&column),
+                    position: &(&(&sym(&depth) * &Dim::Const(block)) + &(&sym(&panel) * &Dim::Const(width)))
+                        + &sym(&within),
                     length: &self.depth() * &Dim::Const(block),
                     changes: true,
                     padded: true,
                     widen: None,
                 },
-                out: self.result(cx, v, output, (&image, &group), &row, &(&sym(&first) + &sym(&column))),
+                out: epilogue.sink(cx, output, &at),
                 row,
                 rows: self.group_outputs.clone(),
                 column,
+                panel,
+                within,
                 columns: sym(&count),
                 depth: vec![(depth, self.depth())],
                 tile,
-                lanes,
             };
-            let (zero, rows) = (cx.b.i64(0), cx.uniform(&self.group_outputs));
-            let row_loop = cx.b.open_for(&[]);
-            let column_loop = cx.b.open_for(&[]);
-            gemm.tile_at(cx, row_loop.var, column_loop.var);
-            cx.b.close_for(column_loop, zero, here, width, vec![]);
-            cx.b.close_for(row_loop, zero, rows, i64::from(tile.0), vec![]);
+            let panels = cx.uniform(&sym(&count).ceil_div(&Dim::Const(width)));
+            gemm.all_rows(cx, panels);
             vec![]
         });
         let work = &(&self.depth() * &self.group_outputs) * &Dim::Const(block / i64::from(lanes));
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
-        (Kernel { function: builder.finish("conv", vec![]), args, extent, work, in_place: vec![] }, bytes)
+        (Kernel { function: builder.finish("conv", vec![]), args, extent, work, in_place }, bytes)
     }
 
     /// Fill `packed[depth][pixel]` for the pixels `start .. start + count` of an image and group.

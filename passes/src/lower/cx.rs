@@ -48,7 +48,9 @@ pub(crate) struct Cx<'c> {
     pub varying: BTreeMap<Sym, Vec<V>>,
     /// 0 in a vector, or which lane alone is computed.
     pub lane_number: u32,
-    /// Elements that are known already, such as what an epilogue starts from.
+    /// The product whose kernel this is, and the element of it (one per lane) that is being finished.
+    pub given: Option<(Value, V)>,
+    /// Elements that are known already.
     computed: HashMap<Key, V>,
     /// Names of loaded indices by node and index.
     loaded: HashMap<Key, Sym>,
@@ -68,6 +70,7 @@ impl<'c> Cx<'c> {
             lanes: 1,
             varying: BTreeMap::new(),
             lane_number: 0,
+            given: None,
             computed: HashMap::new(),
             loaded: HashMap::new(),
             next_symbol: 0,
@@ -220,6 +223,15 @@ impl<'c> Cx<'c> {
     }
 
     fn compute(&mut self, v: Value, index: &[Dim]) -> V {
+        if let Some((product, x)) = self.given
+            && product == v
+        {
+            return match self.lane_number {
+                0 => x,
+                u32::MAX => self.b.extract(x, 0),
+                lane => self.b.extract(x, lane - 1),
+            };
+        }
         if self.scope.has_buffer(v) {
             let shape = self.shape(v);
             return self.load(v, &linear(index, &shape));

@@ -2,7 +2,9 @@
 //!
 //! Views get one only if somebody needs the elements in order, or if a long chain of them would make addresses too long. A map, gather or reduction is computed inside its consumer if that is the only kernel
 //! that wants it and doing so repeats no work that matters. The order is from the last node to the first: all consumers are decided before.
+//! A product that one stored map wants, each element once, is computed inside of it too: its kernel becomes the product's (`epilogue.rs`).
 use super::{
+    epilogue::{Epilogue, Order},
     index::{linear, unravel},
     shared::Shared,
     work_of,
@@ -73,6 +75,8 @@ pub(crate) struct Fusion {
     pub stored: Vec<bool>,
     /// The stored tensors that each stored node (or statement) reads, directly or through what is computed on the spot.
     pub reads: Vec<BTreeSet<Value>>,
+    /// The products that are computed for another node, by that node.
+    pub epilogues: HashMap<Value, Epilogue>,
 }
 
 /// What running a function costs besides arithmetic.
@@ -159,6 +163,9 @@ struct Fuser<'f> {
     /// The variables of a home in the order of its loops.
     domains: HashMap<Value, Vec<Dim>>,
     members: HashMap<Value, usize>,
+    epilogues: HashMap<Value, Epilogue>,
+    /// Homes that compute reductions.
+    reducing: BTreeSet<Value>,
     /// Maps below a scalar that is computed on the spot.
     scalar_members: Vec<usize>,
     extents: HashMap<Sym, Dim>,
@@ -199,6 +206,8 @@ impl<'f> Fuser<'f> {
             wanted: vec![vec![]; n],
             domains: HashMap::new(),
             members: HashMap::new(),
+            epilogues: HashMap::new(),
+            reducing: BTreeSet::new(),
             scalar_members,
             extents: HashMap::new(),
             next: 0,
@@ -216,7 +225,7 @@ impl<'f> Fuser<'f> {
             }
         }
         let reads = self.reads();
-        Fusion { stored: self.stored, reads }
+        Fusion { stored: self.stored, reads, epilogues: self.epilogues }
     }
 
     fn variable(&mut self, extent: &Dim) -> Dim {
@@ -244,7 +253,10 @@ impl<'f> Fuser<'f> {
             let op = &self.func.node(user).op;
             let inline = !self.stored[u] && !is_statement(op);
             let own = need(op, operand);
-            let (homes, need, indices) = if inline {
+            let (homes, need, indices) = if inline && is_product(op) {
+                let shape = self.shape(v);
+                (self.homes[u].clone(), own, vec![self.variables(&shape)])
+            } else if inline {
                 // What is wanted of a view is wanted of its operand.
                 let need = if is_view(op) { self.needs[u] } else { own };
                 let through = self.wanted[u].clone();
@@ -348,8 +360,11 @@ impl<'f> Fuser<'f> {
         }
         match &node.op {
             Op::Size { .. } | Op::Iota { .. } => return self.needs[at] != Need::Elements,
-            op if is_view(op) => return self.wanted[at].iter().flatten().any(is_involved),
+            op if is_view(op) => {
+                return self.wanted[at].iter().flatten().any(is_involved) || self.reorders_product(v);
+            }
             Op::Map { .. } | Op::Gather { .. } | Op::Reduce { .. } => {}
+            op if is_product(op) => return !self.becomes_part(v),
             _ => return true,
         }
         if self.needs[at] != Need::Elements {
@@ -369,18 +384,99 @@ impl<'f> Fuser<'f> {
         }
         let inline = match &node.op {
             Op::Reduce { .. } => self.reduction_fits(v, home),
-            Op::Map { f } if work_of(f) >= 8 => self.repeats_nothing(v, home),
+            Op::Map { f } if work_of(f) >= 8 && !self.repeats_nothing(v, home) => false,
+            // Better the end of a product than a part of what cannot be one.
+            Op::Map { .. } => self.order_in(v, home).is_some() || !self.ends_product(v),
             _ => true,
         };
         if inline {
+            if matches!(node.op, Op::Reduce { .. }) {
+                self.reducing.insert(home);
+            }
             *self.members.entry(home).or_insert(0) += 1;
         }
         !inline
     }
 
+    /// Let a product be computed inside of its home, if that is possible.
+    fn becomes_part(&mut self, v: Value) -> bool {
+        let home = match (self.needs[v.0 as usize], self.homes[v.0 as usize].first()) {
+            (Need::Elements, Some(home)) if self.homes[v.0 as usize].len() == 1 => *home,
+            _ => return false,
+        };
+        let Some(order) = self.order_in(v, home) else { return false };
+        self.epilogues.insert(home, Epilogue { product: v, root: home, order });
+        true
+    }
+
+    /// How the elements of a home follow from those of a node, if it could be the product that the home's kernel computes.
+    fn order_in(&mut self, v: Value, home: Value) -> Option<Order> {
+        let op = &self.func.node(home).op;
+        let taken = self.epilogues.contains_key(&home) || self.reducing.contains(&home);
+        if taken || !(is_view(op) || matches!(op, Op::Map { .. })) {
+            return None;
+        }
+        let [index] = &self.wanted[v.0 as usize][..] else { return None };
+        let (index, domain) = (index.clone(), self.domains.get(&home)?.clone());
+        let (shape, home_shape) = (self.shape(v), self.shape(home));
+        Order::of(&index, &shape, &domain, &home_shape)
+    }
+
+    /// Is a node a product with its axes in another order, wanted by a product? Then it is stored in the order that it is read in.
+    fn reorders_product(&mut self, v: Value) -> bool {
+        let x = self.func.node(v).args[0];
+        if !matches!(self.func.node(v).op, Op::Transpose { .. })
+            || self.needs[v.0 as usize] != Need::View
+            || !is_product(&self.func.node(x).op)
+            || self.uses[x.0 as usize].len() != 1
+        {
+            return false;
+        }
+        let (shape, of) = (self.shape(v), self.shape(x));
+        let domain = self.domain(v, &shape);
+        let index = self.operand_index(v, 0, &domain);
+        Order::of(&index, &of, &domain, &shape).is_some() && !self.func.results().contains(&x)
+    }
+
+    /// Does a map come after a product that nothing else wants?
+    fn ends_product(&self, v: Value) -> bool {
+        let follows = |op: &Op| matches!(op, Op::Map { .. } | Op::Reshape { .. } | Op::Transpose { .. });
+        let (mut before, mut products) = (BTreeSet::from([v]), BTreeSet::new());
+        let mut left = vec![v];
+        while let Some(v) = left.pop() {
+            for &a in &self.func.node(v).args {
+                let op = &self.func.node(a).op;
+                if is_product(op) {
+                    products.insert(a);
+                } else if follows(op) && before.len() < MAX_MEMBERS && before.insert(a) {
+                    left.push(a);
+                }
+            }
+        }
+        // Does everything that a product leads to lead to the map?
+        let only_here = |product: &Value| {
+            let (mut seen, mut left) = (BTreeSet::new(), vec![*product]);
+            while let Some(x) = left.pop() {
+                for (user, _) in &self.uses[x.0 as usize] {
+                    if !before.contains(user) {
+                        return false;
+                    }
+                    if *user != v && seen.insert(*user) {
+                        left.push(*user);
+                    }
+                }
+            }
+            true
+        };
+        products.iter().any(only_here)
+    }
+
     /// Is a reduction wanted once per round of the outer loops of its home, and at the same index everywhere?
     fn reduction_fits(&self, v: Value, home: Value) -> bool {
         let Some(domain) = self.domains.get(&home) else { return false };
+        if self.epilogues.contains_key(&home) {
+            return false;
+        }
         if !matches!(self.func.node(home).op, Op::Map { .. } | Op::Reduce { .. }) {
             return false;
         }
@@ -442,6 +538,15 @@ impl<'f> Fuser<'f> {
 /// Ops that only choose which element of their operand to read.
 pub(crate) fn is_view(op: &Op) -> bool {
     matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. })
+}
+
+/// Ops whose kernels can compute what becomes of their result.
+pub(crate) fn is_product(op: &Op) -> bool {
+    match op {
+        Op::Contract { .. } | Op::Conv { .. } => true,
+        Op::Window { size, .. } => !size.is_empty(),
+        _ => false,
+    }
 }
 
 /// Is an index so long that what comes on top of it might get too large to be expressed?

@@ -1,181 +1,478 @@
-//! Sums of products in register tiles: a few rows by a few vectors of columns, with all accumulators in registers over the whole depth. Contractions and
-//! convolutions differ only in where operands and results lie.
+//! Sums of products in register tiles: a few rows by a few vectors of columns, with all accumulators in registers. Contractions and convolutions differ
+//! only in where operands and results lie.
+//!
+//! The columns of `b` are read in panels as wide as a tile. A panel is used by all rows of a block before the next one, a part of the depth at a time, so
+//! that the part stays in the nearest cache; it is fetched into the cache while the panel before it is used. Every sum goes along the depth in order:
+//! neither tiles nor blocks nor threads change its rounding.
 use super::{
     cx::{Cx, Lane},
-    index::{Index, unravel},
-    reduce::wrap,
+    epilogue::Sink,
+    index::unravel,
+    tile::{Column, Operands, Place, Tile, ceil_div},
 };
 use crate::scalar;
 use numrsc_ir::{
-    DType, Dim, Scalar,
+    Dim,
     dim::Sym,
-    kernel::{Compare, Elem, Ty, V},
+    kernel::{Binary, Compare, Elem, Ty, V},
 };
 
-/// Elements in memory at symbolic positions.
-#[derive(Clone)]
-pub(crate) struct Place {
-    pub pointer: V,
-    pub dtype: DType,
-    pub position: Dim,
-    /// Elements of the buffer.
-    pub length: Dim,
-    /// Does the kernel itself write it?
-    pub changes: bool,
-    /// May more columns be read than there are?
-    pub padded: bool,
-    /// What the elements in memory become when they are loaded.
-    pub widen: Option<Scalar>,
-}
+/// Rounds of the depth that are written out.
+pub(super) const UNROLL: i64 = 4;
+/// Panels that few rows go through at once, for enough independent sums.
+const GROUP: i64 = 2;
+/// A panel is used by this much of the depth at a time, unless all of it is little more.
+const DEPTH: i64 = 256;
+/// Bytes of the rows of a block, as far as there are not too few or too many rows.
+const BLOCK_BYTES: i64 = 384 << 10;
+const BLOCK_ROWS: std::ops::RangeInclusive<i64> = 132..=240;
+pub(super) const CACHE_LINE: i64 = 64;
 
-impl Place {
-    /// Elements that stay as they are while the kernel runs.
-    pub(crate) fn fixed(pointer: V, dtype: DType, position: Dim, length: Dim) -> Place {
-        Place { pointer, dtype, position, length, changes: false, padded: false, widen: None }
-    }
-
-    /// An element as it enters products.
-    fn decode(&self, cx: &mut Cx<'_>, raw: V) -> V {
-        let x = scalar::decode(cx.b, self.dtype, raw);
-        match &self.widen {
-            None => x,
-            Some(f) => scalar::expression(cx.b, f, &[self.dtype], &[x]),
-        }
-    }
-}
-
-/// `out[row, column] = Σ a[row, depth] * b[depth, column]` for every round of the outer loops. Positions in `b` and `out` are consecutive in `column`.
+/// `out[row, column] = Σ a[row, depth] * b[depth, column]` for every round of the outer loops. Where `b` is read is said by the number of a panel and the
+/// number of a column within it; positions are consecutive in the latter.
 pub(crate) struct Gemm {
     pub a: Place,
     pub b: Place,
-    pub out: Place,
+    pub out: Sink,
     pub row: Sym,
     pub rows: Dim,
     pub column: Sym,
+    pub panel: Sym,
+    pub within: Sym,
     pub columns: Dim,
     pub depth: Vec<(Sym, Dim)>,
-    /// Rows and vectors of columns of a tile.
-    pub tile: (u32, u32),
-    pub lanes: u32,
+    pub tile: Tile,
+}
+
+/// A part of the rows or panels: the first, and how many or where they end.
+type Span = (V, V);
+
+/// The part of the depth that a tile sums over.
+#[derive(Clone)]
+pub(super) struct Part {
+    /// Its first round, if there is one loop.
+    pub first: V,
+    pub count: V,
+    /// Sums that go on from part to part: the memory they are kept in, and whether this part is the first and the last.
+    pub kept: Option<(V, V, V)>,
+}
+
+/// One tile: its number of rows and panels, where it begins in both, and which one of the block it is.
+pub(super) struct At {
+    pub height: u32,
+    pub panels: u32,
+    pub row: V,
+    /// Its first row in the block.
+    pub inside: V,
+    pub panel: V,
+    pub number: V,
 }
 
 impl Gemm {
-    /// Columns of a tile.
-    pub(crate) fn width(&self) -> i64 {
-        i64::from(self.tile.1 * self.lanes)
+    pub(super) fn height(&self) -> i64 {
+        i64::from(self.tile.rows)
+    }
+
+    fn panels(&self) -> Dim {
+        self.columns.ceil_div(&Dim::Const(self.tile.width()))
+    }
+
+    /// Panels of a unit.
+    fn group(&self) -> i64 {
+        if self.rows.as_const().is_none_or(|n| n <= GROUP) { GROUP } else { 1 }
+    }
+
+    /// Rows of a unit.
+    pub(super) fn block(&self) -> i64 {
+        let row_bytes = self.depth_size().as_const().unwrap_or(DEPTH).max(1) * self.a.bytes();
+        let most =
+            (BLOCK_BYTES / row_bytes).clamp(*BLOCK_ROWS.start(), *BLOCK_ROWS.end()) / self.height() * self.height();
+        match self.rows.as_const() {
+            Some(n) => ceil_div(n.max(1), ceil_div(n.max(1), most)),
+            None => most,
+        }
+    }
+
+    fn depth_size(&self) -> Dim {
+        Dim::product(self.depth.iter().map(|(_, n)| n))
+    }
+
+    fn unit_sizes(&self, outer: &[(Sym, Dim)]) -> Vec<Dim> {
+        let mut sizes: Vec<Dim> = outer.iter().map(|(_, n)| n.clone()).collect();
+        sizes.push(self.rows.ceil_div(&Dim::Const(self.block())));
+        sizes.push(self.panels().ceil_div(&Dim::Const(self.group())));
+        sizes
     }
 
     /// The number of units that [`Gemm::unit`] does.
     pub(crate) fn units(&self, outer: &[(Sym, Dim)]) -> Dim {
-        let tiles = &self.columns.ceil_div(&Dim::Const(self.width()))
-            * &self.rows.ceil_div(&Dim::Const(i64::from(self.tile.0)));
-        &tiles * &Dim::product(outer.iter().map(|(_, n)| n))
+        Dim::product(&self.unit_sizes(outer))
     }
 
-    /// One tile of one round of the outer loops. Tiles below each other follow, so that a block of columns of `b` stays near.
+    /// A rough count of instructions for a unit.
+    pub(crate) fn work(&self) -> Dim {
+        let rows = self.rows.as_const().map_or(self.block(), |n| n.min(self.block()));
+        &self.depth_size() * &Dim::Const(rows * self.group() * i64::from(self.tile.vectors))
+    }
+
+    /// A block of rows by a few panels, in one round of the outer loops.
     pub(crate) fn unit(&self, cx: &mut Cx<'_>, outer: &[(Sym, Dim)], number: &Sym) {
-        let mut sizes: Vec<Dim> = outer.iter().map(|(_, n)| n.clone()).collect();
-        sizes.push(self.columns.ceil_div(&Dim::Const(self.width())));
-        sizes.push(self.rows.ceil_div(&Dim::Const(i64::from(self.tile.0))));
-        let sizes: Vec<Dim> = sizes.iter().map(|d| cx.shared.size(d)).collect();
+        let sizes: Vec<Dim> = self.unit_sizes(outer).iter().map(|d| cx.shared.size(d)).collect();
         let index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
         for ((var, _), i) in outer.iter().zip(&index) {
             let v = cx.uniform(i);
             cx.symbols.insert(var.clone(), v);
         }
-        let column = cx.uniform(&(&index[outer.len()] * &Dim::Const(self.width())));
-        let row = cx.uniform(&(&index[outer.len() + 1] * &Dim::Const(i64::from(self.tile.0))));
-        self.tile_at(cx, row, column);
+        let part = |cx: &mut Cx<'_>, i: &Dim, size: i64, all: &Dim| {
+            let first = cx.uniform(&(i * &Dim::Const(size)));
+            let (size, all) = (cx.b.i64(size), cx.uniform(all));
+            let left = cx.b.sub(all, first);
+            (first, cx.b.binary(Binary::SMin, left, size))
+        };
+        let rows = part(cx, &index[outer.len()], self.block(), &self.rows);
+        let all = cx.shared.size(&self.panels());
+        let (first, count) = part(cx, &index[outer.len() + 1], self.group(), &all);
+        let end = cx.b.add(first, count);
+        self.span(cx, rows, (first, end));
     }
 
-    /// The tile whose first row and column are given, or as much of it as there is.
-    pub(crate) fn tile_at(&self, cx: &mut Cx<'_>, row: V, column: V) {
-        let (rows, columns) = (cx.uniform(&self.rows), cx.uniform(&self.columns));
-        let (height, width) = (cx.b.i64(i64::from(self.tile.0)), cx.b.i64(self.width()));
-        let (row_end, column_end) = (cx.b.add(row, height), cx.b.add(column, width));
-        // A last tile that is not complete never occurs where the size is a multiple.
-        let whole = |size: &Dim, by: i64| size.as_const().is_some_and(|n| n % by == 0);
-        let all_rows = whole(&self.rows, i64::from(self.tile.0));
-        let all_columns = whole(&self.columns, self.width());
-        let rows_fit = cx.b.compare(Compare::Le, row_end, rows);
-        let columns_fit = cx.b.compare(Compare::Le, column_end, columns);
-        choose(cx, columns_fit, all_columns, &mut |cx, full| {
-            let limit = (!full).then_some(columns);
-            choose(cx, rows_fit, all_rows, &mut |cx, full| {
-                if full {
-                    self.tile_code(cx, row, column, self.tile.0, limit);
-                } else {
-                    let open = cx.b.open_for(&[]);
-                    self.tile_code(cx, open.var, column, 1, limit);
-                    cx.b.close_for(open, row, rows, 1, vec![]);
-                }
-            });
-        });
+    /// All rows there are by the panels up to an end.
+    pub(crate) fn all_rows(&self, cx: &mut Cx<'_>, end: V) {
+        let (zero, rows) = (cx.b.i64(0), cx.uniform(&self.rows));
+        let step = cx.b.i64(self.block());
+        let open = cx.b.open_for(&[]);
+        let left = cx.b.sub(rows, open.var);
+        let count = cx.b.binary(Binary::SMin, left, step);
+        self.span(cx, (open.var, count), (zero, end));
+        cx.b.close_for(open, zero, rows, self.block(), vec![]);
     }
 
-    fn tile_code(&self, cx: &mut Cx<'_>, row: V, column: V, height: u32, limit: Option<V>) {
-        let dtype = self.out.dtype;
-        let wide = Ty::vector(scalar::number(dtype), self.lanes);
-        let zero = if wide.elem.is_float() { cx.b.float(wide, 0.0) } else { cx.b.int(wide, 0) };
-        let row_name = cx.fresh(false);
-        cx.symbols.insert(row_name.clone(), row);
-        let columns: Vec<(Sym, V, Option<V>)> = (0..self.tile.1)
-            .map(|j| {
-                let step = cx.b.i64(i64::from(j * self.lanes));
-                let first = cx.b.add(column, step);
-                let name = cx.fresh(false);
-                cx.symbols.insert(name.clone(), first);
-                let mask = limit.map(|limit| {
-                    let ty = Ty::vector(Elem::I64, self.lanes);
-                    let left = cx.b.sub(limit, first);
-                    let (left, iota) = (cx.b.splat(left, self.lanes), cx.b.iota(ty));
-                    cx.b.compare(Compare::Lt, iota, left)
-                });
-                (name, first, mask)
-            })
-            .collect();
-        let start = vec![zero; (height * self.tile.1) as usize];
-        let sums = cx.carry(&self.depth, &start, &mut |cx, sums| {
-            let b: Vec<V> = columns.iter().map(|c| load_vector(cx, &self.b, &self.column, c, self.lanes)).collect();
-            let mut next = Vec::with_capacity(sums.len());
-            for i in 0..height {
-                let at = &Dim::sym(row_name.clone()) + &Dim::Const(i64::from(i));
-                let position = self.a.position.subst(&|s| (*s == self.row).then(|| at.clone()));
-                let a = load_scalar(cx, &self.a, &position);
-                let a = cx.b.splat(a, self.lanes);
-                for (j, &b) in b.iter().enumerate() {
-                    let sum = sums[i as usize * columns.len() + j];
-                    next.push(multiply_add(cx, dtype, a, b, sum));
-                }
+    /// So many rows by the panels up to an end.
+    fn span(&self, cx: &mut Cx<'_>, rows: Span, panels: Span) {
+        let few: Vec<u32> = (1..=GROUP as u32).filter(|h| self.group() > 1 && self.heights().contains(h)).collect();
+        self.few_rows(cx, &few, rows, panels);
+    }
+
+    /// Few rows take several panels at once.
+    fn few_rows(&self, cx: &mut Cx<'_>, few: &[u32], rows: Span, panels: Span) {
+        let Some((&height, others)) = few.split_first() else { return self.panel_by_panel(cx, rows, panels) };
+        let wanted = cx.b.i64(i64::from(height));
+        let so_many = cx.b.compare(Compare::Eq, rows.1, wanted);
+        let (count, group) = (cx.b.sub(panels.1, panels.0), cx.b.i64(GROUP));
+        let group_there = cx.b.compare(Compare::Eq, count, group);
+        let width = cx.b.i64(self.tile.width());
+        let (end, columns) = (cx.b.mul(panels.1, width), cx.uniform(&self.columns));
+        let fits = cx.b.compare(Compare::Le, end, columns);
+        let fits = if self.b.padded { cx.b.bits(Ty::I1, 1) } else { fits };
+        let together = cx.b.and(so_many, group_there);
+        let together = cx.b.and(together, fits);
+        branch(cx, together, &mut |cx, together| {
+            if !together {
+                return self.few_rows(cx, others, rows, panels);
             }
-            next
+            let zero = cx.b.i64(0);
+            let part = Part { first: zero, count: self.last_depth(cx), kept: None };
+            let at = At { height, panels: GROUP as u32, row: rows.0, inside: zero, panel: panels.0, number: zero };
+            self.tile(cx, &at, &part);
         });
-        for i in 0..height {
-            let at = &Dim::sym(row_name.clone()) + &Dim::Const(i64::from(i));
-            for (j, (name, _, mask)) in columns.iter().enumerate() {
-                let sum = sums[i as usize * columns.len() + j];
-                let sum = if dtype.is_float() { scalar::round_float(cx.b, sum, dtype) } else { sum };
-                let position = self.out.position.subst(&|s| {
-                    if *s == self.row { Some(at.clone()) } else { (*s == self.column).then(|| Dim::sym(name.clone())) }
-                });
-                let index = cx.uniform(&position);
-                let raw = scalar::encode(cx.b, dtype, sum);
-                match mask {
-                    None => {
-                        cx.check_bounds(&self.out.length, index, self.lanes, false);
-                        cx.b.store(self.out.pointer, index, raw);
-                    }
-                    Some(mask) => cx.b.store_masked(self.out.pointer, index, raw, *mask),
-                }
+    }
+
+    fn last_depth(&self, cx: &mut Cx<'_>) -> V {
+        match self.depth.last() {
+            Some((_, n)) => cx.uniform(n),
+            None => cx.b.i64(1),
+        }
+    }
+
+    fn panel_by_panel(&self, cx: &mut Cx<'_>, rows: Span, (first, end): Span) {
+        let open = cx.b.open_for(&[]);
+        let panel = open.var;
+        let all = self.last_depth(cx);
+        match self.part_of_depth() {
+            None => {
+                let zero = cx.b.i64(0);
+                self.tiles(cx, rows, panel, &Part { first: zero, count: all, kept: None });
+            }
+            Some(size) => {
+                let elem = scalar::number(self.out.dtype(cx));
+                let memory = cx.b.buffer(elem, (self.block() * self.tile.width()) as u32);
+                let (zero, most) = (cx.b.i64(0), cx.b.i64(size));
+                let parts = cx.b.open_for(&[]);
+                let left = cx.b.sub(all, parts.var);
+                let count = cx.b.binary(Binary::SMin, left, most);
+                let is_first = cx.b.compare(Compare::Eq, parts.var, zero);
+                let is_last = cx.b.compare(Compare::Le, left, most);
+                self.tiles(cx, rows, panel, &Part { first: parts.var, count, kept: Some((memory, is_first, is_last)) });
+                // Without any depth, one round stores the zeros.
+                let one = cx.b.i64(1);
+                let rounds = cx.b.binary(Binary::SMax, all, one);
+                cx.b.close_for(parts, zero, rounds, size, vec![]);
             }
         }
+        cx.b.close_for(open, first, end, 1, vec![]);
+    }
+
+    /// How much of the depth a panel is used for at a time, if not for all of it.
+    fn part_of_depth(&self) -> Option<i64> {
+        let one_tile = self.rows.as_const().is_some_and(|n| n <= self.height());
+        let [(_, n)] = &self.depth[..] else { return None };
+        match n.as_const() {
+            _ if one_tile => None,
+            Some(n) if n <= DEPTH * 3 / 2 => None,
+            Some(n) => Some(ceil_div(ceil_div(n, ceil_div(n, DEPTH)), UNROLL) * UNROLL),
+            None => Some(DEPTH),
+        }
+    }
+
+    /// The numbers of rows that tiles may have.
+    fn heights(&self) -> Vec<u32> {
+        let all: Vec<i64> = match self.rows.as_const() {
+            None => (1..=self.height()).collect(),
+            Some(n) => {
+                let block = self.block();
+                [block.min(n), n % block]
+                    .into_iter()
+                    .filter(|n| *n > 0)
+                    .flat_map(|n| {
+                        let tiles = ceil_div(n, self.height());
+                        [n / tiles, ceil_div(n, tiles)]
+                    })
+                    .collect()
+            }
+        };
+        let mut heights: Vec<u32> = all.into_iter().map(|n| n as u32).collect();
+        heights.sort_unstable();
+        heights.dedup();
+        heights.reverse();
+        heights
+    }
+
+    /// All rows of a block by one panel, in tiles of nearly the same height.
+    fn tiles(&self, cx: &mut Cx<'_>, (first, count): Span, panel: V, part: &Part) {
+        let (zero, one, height) = (cx.b.i64(0), cx.b.i64(1), cx.b.i64(self.height()));
+        let (up, tiles) = (cx.b.i64(self.height() - 1), count);
+        let tiles = cx.b.add(tiles, up);
+        let tiles = cx.b.udiv(tiles, height);
+        let low = cx.b.udiv(count, tiles);
+        let in_low = cx.b.mul(low, tiles);
+        let higher = cx.b.sub(count, in_low);
+        let high = cx.b.add(low, one);
+        let lower = cx.b.sub(tiles, higher);
+        let before = cx.b.mul(higher, high);
+        for h in self.heights() {
+            let size = cx.b.i64(i64::from(h));
+            let (is_high, is_low) = (cx.b.compare(Compare::Eq, size, high), cx.b.compare(Compare::Eq, size, low));
+            let of_low = cx.b.select(is_low, lower, zero);
+            let here = cx.b.select(is_high, higher, of_low);
+            if cx.b.as_const(here) == Some(0) {
+                continue;
+            }
+            let (start, number) = (cx.b.select(is_high, zero, before), cx.b.select(is_high, zero, higher));
+            let open = cx.b.open_for(&[]);
+            let rows = cx.b.mul(open.var, size);
+            let inside = cx.b.add(start, rows);
+            let (row, number) = (cx.b.add(first, inside), cx.b.add(number, open.var));
+            self.tile(cx, &At { height: h, panels: 1, row, inside, panel, number }, part);
+            cx.b.close_for(open, zero, here, 1, vec![]);
+        }
+    }
+
+    /// One tile, or as many columns of it as there are.
+    fn tile(&self, cx: &mut Cx<'_>, at: &At, part: &Part) {
+        let all = self.columns.as_const().is_some_and(|n| n % self.tile.width() == 0);
+        if self.b.padded || all {
+            return self.sum(cx, at, part, None);
+        }
+        let fits = self.fits(cx, at, at.panels);
+        branch(cx, fits, &mut |cx, fits| {
+            let limit = (!fits).then(|| cx.uniform(&self.columns));
+            self.sum(cx, at, part, limit);
+        });
+    }
+
+    /// Are there as many columns as in the first panels of a tile?
+    fn fits(&self, cx: &mut Cx<'_>, at: &At, panels: u32) -> V {
+        let (more, width) = (cx.b.i64(i64::from(panels)), cx.b.i64(self.tile.width()));
+        let end = cx.b.add(at.panel, more);
+        let (end, columns) = (cx.b.mul(end, width), cx.uniform(&self.columns));
+        cx.b.compare(Compare::Le, end, columns)
+    }
+
+    /// The sums of a tile over a part of the depth, and what becomes of them.
+    fn sum(&self, cx: &mut Cx<'_>, at: &At, part: &Part, limit: Option<V>) {
+        let dtype = self.out.dtype(cx);
+        let wide = Ty::vector(scalar::number(dtype), self.tile.lanes);
+        let zero = if wide.elem.is_float() { cx.b.float(wide, 0.0) } else { cx.b.int(wide, 0) };
+        let columns = self.columns_of(cx, at, limit);
+        let count = at.height as usize * columns.len();
+        let start = match part.kept {
+            None => vec![zero; count],
+            Some((memory, is_first, _)) => {
+                cx.b.open_branch();
+                let none = cx.b.close_branch(vec![zero; count]);
+                cx.b.open_branch();
+                let places = self.kept_at(cx, at, count);
+                let kept = places.into_iter().map(|i| cx.b.load(wide, memory, i)).collect();
+                let kept = cx.b.close_branch(kept);
+                cx.b.close_if(is_first, none, kept)
+            }
+        };
+        let sums = self.along_depth(cx, at, part, &columns, &start);
+        let Some((memory, _, is_last)) = part.kept else { return self.put(cx, at, limit, sums) };
+        branch(cx, is_last, &mut |cx, is_last| {
+            if is_last {
+                return self.put(cx, at, limit, sums.clone());
+            }
+            let places = self.kept_at(cx, at, count);
+            places.into_iter().zip(&sums).for_each(|(i, x)| cx.b.store(memory, i, *x));
+        });
+    }
+
+    /// Where the sums of a tile are between parts of the depth.
+    fn kept_at(&self, cx: &mut Cx<'_>, at: &At, count: usize) -> Vec<V> {
+        let width = cx.b.i64(self.tile.width());
+        let first = cx.b.mul(at.inside, width);
+        (0..count as i64)
+            .map(|n| {
+                let offset = cx.b.i64(n * i64::from(self.tile.lanes));
+                cx.b.add(first, offset)
+            })
+            .collect()
+    }
+
+    fn columns_of(&self, cx: &mut Cx<'_>, at: &At, limit: Option<V>) -> Vec<Column> {
+        let panel = cx.fresh(false);
+        cx.symbols.insert(panel.clone(), at.panel);
+        let vectors = (0..at.panels).flat_map(|p| (0..self.tile.vectors).map(move |j| (p, j)));
+        let mut columns = Vec::new();
+        for (p, j) in vectors {
+            let panel = &Dim::sym(panel.clone()) + &Dim::Const(i64::from(p));
+            let within = i64::from(j * self.tile.lanes);
+            let mask = limit.map(|limit| {
+                let first = cx.uniform(&(&(&panel * &Dim::Const(self.tile.width())) + &Dim::Const(within)));
+                let ty = Ty::vector(Elem::I64, self.tile.lanes);
+                let left = cx.b.sub(limit, first);
+                let (left, iota) = (cx.b.splat(left, self.tile.lanes), cx.b.iota(ty));
+                cx.b.compare(Compare::Lt, iota, left)
+            });
+            columns.push(Column { panel, within, mask });
+        }
+        columns
+    }
+
+    /// The sums after a part of the depth.
+    fn along_depth(&self, cx: &mut Cx<'_>, at: &At, part: &Part, columns: &[Column], start: &[V]) -> Vec<V> {
+        let (row, first) = (cx.fresh(false), cx.fresh(false));
+        cx.symbols.insert(row.clone(), at.row);
+        cx.symbols.insert(first.clone(), part.first);
+        let operands = Operands::new(self, cx, (&row, &columns[0].panel, &first));
+        let outer = &self.depth[..self.depth.len().saturating_sub(1)];
+        cx.carry(outer, start, &mut |cx, sums| {
+            if self.depth.is_empty() {
+                return operands.step(cx, &Dim::ZERO, at.height, columns, sums);
+            }
+            let (zero, unroll) = (cx.b.i64(0), cx.b.i64(UNROLL));
+            let left = cx.b.urem(part.count, unroll);
+            let whole = cx.b.sub(part.count, left);
+            let mut sums = sums.to_vec();
+            for (low, high, step) in [(zero, whole, UNROLL), (whole, part.count, 1)] {
+                if cx.b.as_const(low).is_some() && cx.b.as_const(low) == cx.b.as_const(high) {
+                    continue;
+                }
+                let open = cx.b.open_for(&sums);
+                let round = cx.fresh(false);
+                cx.symbols.insert(round.clone(), open.var);
+                let mut inside = open.inside.clone();
+                if step > 1 {
+                    operands.fetch_next(cx, at, part, open.var);
+                }
+                for u in 0..step {
+                    let depth = &(&Dim::sym(first.clone()) + &Dim::sym(round.clone())) + &Dim::Const(u);
+                    inside = operands.step(cx, &depth, at.height, columns, &inside);
+                }
+                sums = cx.b.close_for(open, low, high, step, inside);
+            }
+            sums
+        })
+    }
+
+    /// Finish the sums of a tile.
+    fn put(&self, cx: &mut Cx<'_>, at: &At, limit: Option<V>, mut sums: Vec<V>) {
+        let dtype = self.out.dtype(cx);
+        if dtype.is_float() {
+            sums.iter_mut().for_each(|x| *x = scalar::round_float(cx.b, *x, dtype));
+        }
+        let all =
+            limit.is_none() && (!self.b.padded || self.columns.as_const().is_some_and(|n| n % self.tile.width() == 0));
+        if all && !self.out.scalars_only {
+            return self.put_vectors(cx, at, &sums);
+        }
+        if limit.is_some() || self.out.scalars_only {
+            return self.put_rows(cx, at, &sums);
+        }
+        let fits = self.fits(cx, at, at.panels);
+        branch(cx, fits, &mut |cx, fits| {
+            if fits { self.put_vectors(cx, at, &sums) } else { self.put_rows(cx, at, &sums) }
+        });
+    }
+
+    /// A name for a row of a tile.
+    fn row_name(&self, cx: &mut Cx<'_>, first: V, number: V) -> Sym {
+        let (name, row) = (cx.variable(&self.rows), cx.b.add(first, number));
+        cx.symbols.insert(name.clone(), row);
+        name
+    }
+
+    /// Finish the sums of a tile that is complete.
+    fn put_vectors(&self, cx: &mut Cx<'_>, at: &At, sums: &[V]) {
+        let vectors = (at.panels * self.tile.vectors) as usize;
+        let width = cx.b.i64(self.tile.width());
+        let start = cx.b.mul(at.panel, width);
+        for (i, sums) in sums.chunks(vectors).enumerate() {
+            let number = cx.b.i64(i as i64);
+            let row = self.row_name(cx, at.row, number);
+            for (j, &sum) in sums.iter().enumerate() {
+                let offset = cx.b.i64(j as i64 * i64::from(self.tile.lanes));
+                let (column, first) = (cx.variable(&self.columns), cx.b.add(start, offset));
+                cx.symbols.insert(column.clone(), first);
+                let outer = (cx.lane.replace(Lane { sym: column.clone(), base: first }), cx.lanes);
+                cx.lanes = self.tile.lanes;
+                let names = |s: &Sym| {
+                    let name = if *s == self.row { &row } else { &column };
+                    (*s == self.row || *s == self.column).then(|| Dim::sym(name.clone()))
+                };
+                self.out.put(cx, &names, sum);
+                (cx.lane, cx.lanes) = outer;
+            }
+        }
+    }
+
+    /// Finish the sums of the columns there are, by way of memory: what is computed of them may read where there is none.
+    fn put_rows(&self, cx: &mut Cx<'_>, at: &At, sums: &[V]) {
+        let ty = Ty::vector(scalar::number(self.out.dtype(cx)), self.tile.lanes);
+        let memory = cx.b.buffer(ty.elem, sums.len() as u32 * self.tile.lanes);
+        for (n, &sum) in sums.iter().enumerate() {
+            let place = cx.b.i64(n as i64 * i64::from(self.tile.lanes));
+            cx.b.store(memory, place, sum);
+        }
+        let (width, all) = (cx.b.i64(self.tile.width()), cx.b.i64(self.tile.width() * i64::from(at.panels)));
+        let column = cx.b.mul(at.panel, width);
+        let (end, limit) = (cx.b.add(column, all), cx.uniform(&self.columns));
+        let end = cx.b.binary(Binary::SMin, end, limit);
+        let rows = cx.b.open_for(&[]);
+        let row = self.row_name(cx, at.row, rows.var);
+        let position = cx.b.mul(rows.var, all);
+        let names = |s: &Sym| (*s == self.row).then(|| Dim::sym(row.clone()));
+        self.out.put_row(cx, (&self.column, &names, &self.columns), (column, end), (memory, position, ty));
+        let (none, height) = (cx.b.i64(0), cx.b.i64(i64::from(at.height)));
+        cx.b.close_for(rows, none, height, 1, vec![]);
     }
 }
 
 /// Code for both cases of a condition, unless one cannot occur.
-fn choose(cx: &mut Cx<'_>, cond: V, always: bool, f: &mut dyn FnMut(&mut Cx<'_>, bool)) {
-    if always {
-        return f(cx, true);
+fn branch(cx: &mut Cx<'_>, cond: V, f: &mut dyn FnMut(&mut Cx<'_>, bool)) {
+    if let Some(known) = cx.b.as_const(cond) {
+        return f(cx, known != 0);
     }
     cx.b.open_branch();
     f(cx, true);
@@ -184,62 +481,4 @@ fn choose(cx: &mut Cx<'_>, cond: V, always: bool, f: &mut dyn FnMut(&mut Cx<'_>,
     f(cx, false);
     let or = cx.b.close_branch(vec![]);
     cx.b.close_if(cond, then, or);
-}
-
-fn multiply_add(cx: &mut Cx<'_>, dtype: DType, a: V, b: V, sum: V) -> V {
-    if dtype.is_float() {
-        return cx.b.muladd(a, b, sum);
-    }
-    let product = cx.b.mul(a, b);
-    let sum = cx.b.add(sum, product);
-    wrap(cx, dtype, sum)
-}
-
-fn load_scalar(cx: &mut Cx<'_>, place: &Place, position: &Dim) -> V {
-    let index = cx.uniform(position);
-    cx.check_bounds(&place.length, index, 1, true);
-    let ty = Ty::scalar(scalar::memory(place.dtype));
-    let raw =
-        if place.changes { cx.b.load(ty, place.pointer, index) } else { cx.b.load_fixed(ty, place.pointer, index) };
-    place.decode(cx, raw)
-}
-
-fn load_vector(
-    cx: &mut Cx<'_>,
-    place: &Place,
-    column: &Sym,
-    (name, first, mask): &(Sym, V, Option<V>),
-    lanes: u32,
-) -> V {
-    let position = place.position.subst(&|s| (s == column).then(|| Dim::sym(name.clone())));
-    let outer = (cx.lane.replace(Lane { sym: name.clone(), base: *first }), cx.lanes);
-    cx.lanes = lanes;
-    let index = cx.index(&position);
-    (cx.lane, cx.lanes) = outer;
-    let ty = Ty::vector(scalar::memory(place.dtype), lanes);
-    let raw = match index {
-        Index::Steps(i, 1) => match mask.filter(|_| !place.padded) {
-            None => {
-                cx.check_bounds(&place.length, i, lanes, true);
-                if place.changes { cx.b.load(ty, place.pointer, i) } else { cx.b.load_fixed(ty, place.pointer, i) }
-            }
-            Some(mask) => cx.b.load_fixed_masked(ty, place.pointer, i, mask),
-        },
-        Index::Uniform(i) => {
-            let x = cx.b.load_fixed(Ty::scalar(ty.elem), place.pointer, i);
-            cx.b.splat(x, lanes)
-        }
-        Index::Steps(..) | Index::Lanes(_) => unreachable!("positions are consecutive"),
-    };
-    place.decode(cx, raw)
-}
-
-/// Rows and vectors of columns of a tile that fits the registers.
-pub(crate) fn tile(cx: &Cx<'_>) -> (u32, u32) {
-    match cx.shared.machine.registers {
-        0..=7 => (1, 1),
-        8..=15 => (2, 2),
-        16..=31 => (4, 2),
-        _ => (6, 2),
-    }
 }

@@ -1,8 +1,10 @@
 //! Lowering: from a function of the tensor IR to kernels and an entry function of the kernel IR.
+pub(crate) mod blocked;
 mod contract;
 mod conv;
 mod cx;
 mod entry;
+mod epilogue;
 mod fuse;
 mod gemm;
 mod index;
@@ -15,10 +17,11 @@ mod shared;
 mod sort;
 #[cfg(test)]
 mod tests;
+mod tile;
 mod weights;
 mod window;
 
-use crate::{Machine, Result};
+use crate::{Machine, Result, layout};
 use numrsc_ir::{
     DType, Func, Lit, Op, Scalar, ScalarFn, Tensor,
     kernel::{Block, Module, Stmt},
@@ -62,14 +65,15 @@ fn launches(block: &Block) -> usize {
         Stmt::Launch { .. } => 1,
         Stmt::For { body, .. } => launches(body),
         Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => launches(a) + launches(b),
-        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Fail { .. } | Stmt::Barrier => 0,
+        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Fail { .. } | Stmt::Barrier => 0,
     };
     block.stmts.iter().map(of).sum()
 }
 
 /// Lower a verified function.
 pub fn lower(func: &Func, options: &Options) -> Result<Lowered> {
-    entry::lower(&func.without_dead_nodes(), options)
+    let func = layout::without_odd_blocks(&func.without_dead_nodes(), options.machine)?;
+    entry::lower(&func, options)
 }
 
 /// The kernels and bytes moved of a part of a function, of whose parameters some are constant.

@@ -119,6 +119,9 @@ impl Cx<'_> {
                 let positions = out.positions[before..].to_vec();
                 out.reductions.push((index.to_vec(), variables.last().cloned(), positions));
             }
+            // A product that is finished here is in registers; a window over no axes is one element.
+            Op::Contract { .. } | Op::Conv { .. } => {}
+            Op::Window { size, .. } if !size.is_empty() => {}
             Op::Window { .. } => self.reads(args[0], index, out),
             Op::Arg { .. } => {
                 out.positions.extend(index.iter().cloned());

@@ -72,7 +72,7 @@ impl Pointwise<'_> {
         let to = (self.to)(&nest.index);
         let mut reads = Reads::default();
         cx.reads(self.source, &from, &mut reads);
-        let in_place = in_place(&cx, &reads, &to, dtype);
+        let in_place = read_where_written(&cx, &reads, &to, dtype);
         let lanes = self.lanes(&cx, &reads, &nest.loops);
 
         // Loops up to the first cut are split between threads; without cuts all but the innermost.
@@ -180,7 +180,7 @@ pub(crate) fn step(position: &Dim, var: &numrsc_ir::dim::Sym) -> Option<i64> {
 }
 
 /// The operands that are read only where the result is written.
-fn in_place(cx: &Cx<'_>, reads: &Reads, to: &Dim, dtype: numrsc_ir::DType) -> Vec<Value> {
+pub(crate) fn read_where_written(cx: &Cx<'_>, reads: &Reads, to: &Dim, dtype: numrsc_ir::DType) -> Vec<Value> {
     let size = scalar::memory(dtype).size();
     let mut candidates: Vec<Value> = reads.buffers.iter().map(|(v, _)| *v).collect();
     candidates.sort_unstable();

@@ -2,8 +2,9 @@
 //! at once. Serves window reductions, and convolutions with few outputs per group, for which packing does not pay.
 use super::{
     cx::{Cx, Home},
+    epilogue::{Epilogue, Sink},
     fuse::Scope,
-    index::{linear, unravel},
+    index::unravel,
     pointwise::Kernel,
     reduce::{Sum, wrap},
     shared::{Arg, Shared},
@@ -55,7 +56,8 @@ pub(crate) fn suits(scope: &Scope<'_>, v: Value) -> bool {
         && w[1..].iter().all(|d| d.as_const().is_some())
 }
 
-pub(crate) fn kernel(shared: &mut Shared, scope: &Scope<'_>, v: Value) -> Kernel {
+pub(crate) fn kernel(shared: &mut Shared, scope: &Scope<'_>, epilogue: &Epilogue) -> Kernel {
+    let v = epilogue.product;
     let windows = Windows::new(shared, scope, v);
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let range = [builder.params()[0], builder.params()[1]];
@@ -63,6 +65,10 @@ pub(crate) fn kernel(shared: &mut Shared, scope: &Scope<'_>, v: Value) -> Kernel
     let mut cx = Cx::new(&mut builder, shared, scope, home);
     let output = cx.parameter(Ty::PTR, Arg::Output);
     let shape = cx.shape(v);
+    let axes: Vec<Sym> = shape.iter().map(|n| cx.variable(n)).collect();
+    let any: Vec<Dim> = axes.iter().cloned().map(Dim::sym).collect();
+    let out = Output { sink: epilogue.sink(&mut cx, output, &any), axes };
+    let in_place = epilogue.in_place(&mut cx, &any);
     let (lines, line) = (shape[..shape.len() - 1].to_vec(), shape[shape.len() - 1].clone());
     let extent = Dim::product(&lines);
     let number = cx.variable(&extent);
@@ -70,14 +76,26 @@ pub(crate) fn kernel(shared: &mut Shared, scope: &Scope<'_>, v: Value) -> Kernel
         let index = unravel(&Dim::sym(number.clone()), &lines, &cx.extents);
         // Names for what is divided out once per line.
         let index: Vec<Dim> = index.iter().zip(&lines).map(|(i, n)| named(cx, i, n)).collect();
-        windows.line(cx, output, &index, &line, &shape);
+        windows.line(cx, &out, &index, &line);
         vec![]
     });
     let each: i64 = windows.taps.iter().product();
     let work = &line * &Dim::Const(1 + each / 2);
     let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
     let name = scope.func.node(v).op.name();
-    Kernel { function: builder.finish(format!("{name}_lines"), vec![]), args, extent, work, in_place: vec![] }
+    Kernel { function: builder.finish(format!("{name}_lines"), vec![]), args, extent, work, in_place }
+}
+
+/// Where results go, with the names of their axes there.
+struct Output {
+    sink: Sink,
+    axes: Vec<Sym>,
+}
+
+impl Output {
+    fn put(&self, cx: &mut Cx<'_>, at: &[Dim], x: V) {
+        self.sink.put(cx, &|s| self.axes.iter().position(|a| a == s).map(|a| at[a].clone()), x);
+    }
 }
 
 /// A name for an index below a size.
@@ -123,7 +141,7 @@ impl Windows {
     }
 
     /// All results of one line: at its ends windows are cut off, between them they are whole.
-    fn line(&self, cx: &mut Cx<'_>, output: V, index: &[Dim], line: &Dim, shape: &[Dim]) {
+    fn line(&self, cx: &mut Cx<'_>, output: &Output, index: &[Dim], line: &Dim) {
         let last = self.taps.len() - 1;
         let stride = Dim::Const(self.strides[last]);
         let reach = Dim::Const((self.taps[last] - 1) * self.dilations[last]);
@@ -136,24 +154,23 @@ impl Windows {
         let to = cx.b.binary(Binary::SMax, to, from);
         let to = cx.b.binary(Binary::SMin, to, count);
 
-        let length = Dim::product(shape);
         let place = |var: &Sym| [index, &[Dim::sym(var.clone())]].concat();
         let ends = cx.variable(line);
         for (low, high) in [(zero, from), (to, count)] {
             cx.range(&ends, low, high, &[], |cx, _| {
                 let at = place(&ends);
                 let x = self.element(cx, &at, false);
-                cx.store(self.dtype, output, &linear(&at, shape), &length, x);
+                output.put(cx, &at, x);
                 vec![]
             });
         }
         let middle = cx.variable(line);
         let bytes = scalar::number(self.dtype).size().max(scalar::memory(self.dtype).size());
-        let lanes = cx.shared.machine.lanes(bytes as u32);
+        let lanes = if output.sink.scalars_only { 1 } else { cx.shared.machine.lanes(bytes as u32) };
         let at = place(&middle);
         cx.by_vectors(&middle, (from, to), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
             let x = self.element(cx, &at, true);
-            cx.store(self.dtype, output, &linear(&at, shape), &length, x);
+            output.put(cx, &at, x);
             vec![]
         });
     }

@@ -238,6 +238,9 @@ impl Generator {
     }
 
     pub(super) fn conv(&mut self) -> Option<Value> {
+        if self.rng.one_in(3) {
+            return self.blocked_conv();
+        }
         let x = self.find(|t| {
             (t.dtype.is_float() || t.dtype.is_int())
                 && t.rank() > 0
@@ -258,7 +261,46 @@ impl Generator {
         let reach = |i: usize| (kernel[i] as i64 - 1) * dilations[i];
         let low = (0..ty.rank()).map(|i| Dim::Const(reach(i) / 2)).collect();
         let high = (0..ty.rank()).map(|i| Dim::Const(reach(i) - reach(i) / 2)).collect();
-        self.push(Op::Conv { strides, dilations, spread, low, high, groups: groups as i64 }, &[x, w])
+        self.push(
+            Op::Conv { strides, dilations, spread, low, high, groups: groups as i64, in_block: 1, out_block: 1 },
+            &[x, w],
+        )
+    }
+
+    /// A convolution over blocks of channels, with some that lowering has kernels for and some that it has not.
+    fn blocked_conv(&mut self) -> Option<Value> {
+        let positive = |t: &TensorType| t.shape.iter().all(|d| d.range(&range_of).low > 0);
+        let x = self.find(|t| t.dtype == DType::F32 && (1..3).contains(&t.rank()) && positive(t))?;
+        let (space, rank) = (self.ty(x).shape, self.ty(x).rank());
+        let block = *self.rng.pick(&[4usize, 8]);
+        let depthwise = self.rng.one_in(3);
+        let in_block = if !depthwise && self.rng.one_in(3) { 1 } else { block };
+        let blocks = 1 + self.rng.below(2);
+        let channels = blocks * in_block;
+        let (outputs, groups) = if depthwise { (channels, channels) } else { (block * (1 + self.rng.below(3)), 1) };
+        let out_block = if self.rng.one_in(6) { 1 } else { block };
+        let mut shape = [&[Dim::ONE, dim(blocks)], &space[..]].concat();
+        shape.extend((in_block > 1).then_some(dim(in_block)));
+        let x = self.push(Op::Broadcast { shape: shape.clone(), axes: (2..2 + rank as i64).collect() }, &[x])?;
+        // Something different in every channel.
+        let (own, axes) = match in_block {
+            1 => (vec![blocks], vec![1]),
+            n => (vec![blocks, n], vec![1, shape.len() as i64 - 1]),
+        };
+        let own = self.constant(DType::F32, own);
+        let own = self.push(Op::Broadcast { shape, axes }, &[own])?;
+        let add = Step::Call(Call { f: ScalarFn::Add, args: vec![0, 1], to: None });
+        let x = self.push(Op::Map { f: Scalar::new(&[Step::Arg(0), Step::Arg(1), add], 2) }, &[x, own])?;
+        let kernel: Vec<usize> = (0..rank).map(|_| 1 + self.rng.below(3)).collect();
+        let w = self.constant(DType::F32, [&[outputs, channels / groups], &kernel[..]].concat());
+        let mut per_axis = |high: i64| -> Vec<i64> { (0..rank).map(|_| self.rng.between(1, high)).collect() };
+        let (strides, dilations) = (per_axis(2), per_axis(2));
+        let spread = if self.rng.one_in(6) { vec![2; rank] } else { vec![1; rank] };
+        let reach = |i: usize| (kernel[i] as i64 - 1) * dilations[i];
+        let low = (0..rank).map(|i| Dim::Const(reach(i) / 2)).collect();
+        let high = (0..rank).map(|i| Dim::Const(reach(i) - reach(i) / 2)).collect();
+        let (in_block, out_block, groups) = (in_block as i64, out_block as i64, groups as i64);
+        self.push(Op::Conv { strides, dilations, spread, low, high, groups, in_block, out_block }, &[x, w])
     }
 
     pub(super) fn window(&mut self) -> Option<Value> {

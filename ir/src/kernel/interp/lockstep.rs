@@ -11,7 +11,9 @@ pub(super) fn has_barrier(block: &Block) -> bool {
         Stmt::Barrier => true,
         Stmt::For { body, .. } => has_barrier(body),
         Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => has_barrier(a) || has_barrier(b),
-        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Fail { .. } | Stmt::Launch { .. } => false,
+        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Fail { .. } | Stmt::Launch { .. } => {
+            false
+        }
     })
 }
 

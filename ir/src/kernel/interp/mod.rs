@@ -273,7 +273,7 @@ impl<'m> Machine<'m> {
                 self.launch(*kernel, &args, extent as u64, grain as u64)
             }
             // Rounds of a thread axis that meet barriers run together; elsewhere there is one thread only.
-            Stmt::Barrier => Ok(()),
+            Stmt::Barrier | Stmt::Prefetch { .. } => Ok(()),
         }
     }
 

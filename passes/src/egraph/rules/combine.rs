@@ -30,16 +30,16 @@ pub(super) const CONTRACTIONS: &[Rule] = &[
 
 #[rustfmt::skip]
 pub(super) const CONVOLUTIONS: &[Rule] = &[
-    rule("conv-pad",       "(conv (pad ?x ?v ?l ?h) ?w ?s ?d ?sp ?lo ?hi ?g)", "(conv ?x ?w ?s ?d ?sp (plus ?lo (space ?l)) (plus ?hi (space ?h)) ?g)").when(&["(zero ?v)", "(space_only ?l)", "(space_only ?h)", "(all_one ?sp)", "(not_negative ?l)", "(not_negative ?h)", "(not_negative ?lo)", "(not_negative ?hi)"]),
+    rule("conv-pad",       "(conv (pad ?x ?v ?l ?h) ?w ?s ?d ?sp ?lo ?hi ?g 1 1)", "(conv ?x ?w ?s ?d ?sp (plus ?lo (space ?l)) (plus ?hi (space ?h)) ?g 1 1)").when(&["(zero ?v)", "(space_only ?l)", "(space_only ?h)", "(all_one ?sp)", "(not_negative ?l)", "(not_negative ?h)", "(not_negative ?lo)", "(not_negative ?hi)"]),
     // A window of one element is a product of matrices, and its transposes may cancel.
-    rule("conv-pointwise", "(conv ?x ?w ?s ?d ?sp ?lo ?hi 1)",                 "(transpose (contract ?x (reshape ?w (matrix ?w)) [] [] [1] [1]) (channels_last ?x))").when(&["(is_pointwise ?w)", "(all_one ?s)", "(all_one ?sp)", "(all_zero ?lo)", "(all_zero ?hi)"]),
+    rule("conv-pointwise", "(conv ?x ?w ?s ?d ?sp ?lo ?hi 1 1 1)",                 "(transpose (contract ?x (reshape ?w (matrix ?w)) [] [] [1] [1]) (channels_last ?x))").when(&["(is_pointwise ?w)", "(all_one ?s)", "(all_one ?sp)", "(all_zero ?lo)", "(all_zero ?hi)"]),
 ];
 
 /// Constants go into weights, where they cost nothing.
 #[rustfmt::skip]
 pub(super) const SCALES: &[Rule] = &[
-    rule("conv-scale",       "(mul (conv ?x ?w ?s ?d ?sp ?lo ?hi ?g) (broadcast ?k ?t [1]))",  "(conv ?x (mul ?w (broadcast ?k (shape ?w) [0])) ?s ?d ?sp ?lo ?hi ?g)").when(&["(finite ?w)", "(finite ?k)"]).rounding(),
-    rule("conv-number",      "(mul (conv ?x ?w ?s ?d ?sp ?lo ?hi ?g) ?k)",                     "(conv ?x (mul ?w ?k) ?s ?d ?sp ?lo ?hi ?g)").when(&["(finite ?w)", "(finite ?k)", "(number ?k)", "(float ?w)"]).rounding(),
+    rule("conv-scale",       "(mul (conv ?x ?w ?s ?d ?sp ?lo ?hi ?g 1 1) (broadcast ?k ?t [1]))",  "(conv ?x (mul ?w (broadcast ?k (shape ?w) [0])) ?s ?d ?sp ?lo ?hi ?g 1 1)").when(&["(finite ?w)", "(finite ?k)"]).rounding(),
+    rule("conv-number",      "(mul (conv ?x ?w ?s ?d ?sp ?lo ?hi ?g 1 1) ?k)",                     "(conv ?x (mul ?w ?k) ?s ?d ?sp ?lo ?hi ?g 1 1)").when(&["(finite ?w)", "(finite ?k)", "(number ?k)", "(float ?w)"]).rounding(),
     rule("contract-scale",   "(mul (contract ?x ?w [] [] ?a [0]) (broadcast ?k ?t ?l))",       "(contract ?x (mul ?w (broadcast ?k (shape ?w) [1])) [] [] ?a [0])").when(&["(finite ?w)", "(finite ?k)", "(rank_is ?w 2)", "(rank_is ?k 1)", "(last_axis ?l ?t)"]).rounding(),
     rule("contract-scale-t", "(mul (contract ?x ?w [] [] ?a [1]) (broadcast ?k ?t ?l))",       "(contract ?x (mul ?w (broadcast ?k (shape ?w) [0])) [] [] ?a [1])").when(&["(finite ?w)", "(finite ?k)", "(rank_is ?w 2)", "(rank_is ?k 1)", "(last_axis ?l ?t)"]).rounding(),
     rule("contract-number",  "(mul (contract ?x ?w ?ab ?bb ?as ?bs) ?k)",                      "(contract ?x (mul ?w ?k) ?ab ?bb ?as ?bs)").when(&["(finite ?w)", "(finite ?k)", "(number ?k)", "(float ?w)"]).rounding(),

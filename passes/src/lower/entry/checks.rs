@@ -84,10 +84,15 @@ impl Entry {
                     self.equal(frame, &a[x as usize], &b[y as usize], "the sizes of paired axes differ")?;
                 }
             }
-            Op::Conv { groups, .. } => {
+            Op::Conv { groups, in_block, .. } => {
                 let (x, w) = (shape(0), shape(1));
                 let channels = &w[1] * &Dim::Const(*groups);
-                self.equal(frame, &x[1], &channels, "the channels of operand and weights differ")?;
+                self.equal(
+                    frame,
+                    &(&x[1] * &Dim::Const(*in_block)),
+                    &channels,
+                    "the channels of operand and weights differ",
+                )?;
                 let rest = w[0].modulo(&Dim::Const(*groups));
                 self.equal(frame, &rest, &Dim::ZERO, "the output channels do not divide into the groups")?;
             }

@@ -3,7 +3,14 @@ use super::{Entry, Frame, memory::Memory};
 use crate::{
     Result,
     lower::{
-        contract, conv, fuse::Buffer, index::linear, pointwise::Pointwise, scan, scatter, shared::Arg, sort, window,
+        blocked, contract, conv,
+        epilogue::Epilogue,
+        fuse::{Buffer, is_product},
+        index::linear,
+        pointwise::Pointwise,
+        scan, scatter,
+        shared::Arg,
+        sort, window,
     },
     scalar,
     weights::widened_weight,
@@ -15,6 +22,9 @@ use numrsc_ir::{
 
 impl Entry {
     pub(super) fn emit(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
+        if let Some(epilogue) = frame.fusion.epilogues.get(&v).cloned() {
+            return self.product(frame, &epilogue);
+        }
         let node = frame.scope.func.node(v);
         match &node.op {
             Op::Param { .. } => Ok(()),
@@ -47,10 +57,10 @@ impl Entry {
             }
             Op::Compress { count } => self.compress(frame, v, count),
             Op::Scatter { .. } => self.scatter(frame, v),
-            Op::Contract { .. } => contract::emit(self, frame, v),
-            Op::Window { size, .. } if !size.is_empty() => self.windows(frame, v),
-            Op::Conv { .. } if window::suits(&frame.scope, v) => self.windows(frame, v),
-            Op::Conv { .. } => conv::emit(self, frame, v),
+            op if is_product(op) => {
+                let rank = frame.scope.shape(v).len();
+                self.product(frame, &Epilogue::none(v, rank))
+            }
             Op::If { .. } | Op::Loop { .. } => {
                 if matches!(node.op, Op::If { .. }) {
                     self.branch(frame, v)?;
@@ -69,6 +79,8 @@ impl Entry {
             | Op::Reduce { .. }
             | Op::Arg { .. }
             | Op::Window { .. }
+            | Op::Contract { .. }
+            | Op::Conv { .. }
             | Op::Iota { .. }
             | Op::Size { .. }
             | Op::Reshape { .. }
@@ -84,10 +96,31 @@ impl Entry {
         self.allocate(frame, v, &elements)
     }
 
-    fn windows(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
-        let kernel = window::kernel(&mut self.shared, &frame.scope, v);
-        let output = self.allocate_for(frame, v)?;
-        self.launch(frame, kernel, output, None)
+    /// Memory for all elements of a node: that of an operand which its kernel reads only where it writes, if it can be had.
+    pub(in crate::lower) fn take_over_or_allocate(
+        &mut self,
+        frame: &mut Frame<'_>,
+        v: Value,
+        in_place: &[Value],
+    ) -> Result<V> {
+        match self.take_over(frame, v, in_place) {
+            Some(pointer) => Ok(pointer),
+            None => self.allocate_for(frame, v),
+        }
+    }
+
+    /// A product, and what is computed as it is stored.
+    fn product(&mut self, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
+        match &frame.scope.func.node(epilogue.product).op {
+            Op::Contract { .. } => contract::emit(self, frame, epilogue),
+            Op::Conv { out_block, .. } if *out_block > 1 => blocked::emit(self, frame, epilogue),
+            Op::Conv { .. } if !window::suits(&frame.scope, epilogue.product) => conv::emit(self, frame, epilogue),
+            _ => {
+                let kernel = window::kernel(&mut self.shared, &frame.scope, epilogue);
+                let output = self.take_over_or_allocate(frame, epilogue.root, &kernel.in_place)?;
+                self.launch(frame, kernel, output, None)
+            }
+        }
     }
 
     fn pointwise(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
@@ -101,10 +134,7 @@ impl Entry {
             length: Dim::product(&shape),
         }
         .kernel(&mut self.shared, &frame.scope);
-        let output = match self.take_over(frame, v, &kernel.in_place) {
-            Some(pointer) => pointer,
-            None => self.allocate_for(frame, v)?,
-        };
+        let output = self.take_over_or_allocate(frame, v, &kernel.in_place)?;
         self.launch(frame, kernel, output, None)
     }
 
@@ -128,8 +158,10 @@ impl Entry {
     fn is_packed_only(&self, frame: &Frame<'_>, v: Value) -> bool {
         let func = frame.scope.func;
         let users = |v: Value| &frame.users[v.0 as usize];
-        let packed =
-            |v: Value| !users(v).is_empty() && users(v).iter().all(|&u| contract::packs(func, func.node(u), v));
+        let packs = |u: &Value, v: Value| {
+            contract::packs(func, func.node(*u), v) || blocked::packs(func, func.node(*u), v, self.shared.machine)
+        };
+        let packed = |v: Value| !users(v).is_empty() && users(v).iter().all(|u| packs(u, v));
         let packed_after = |&w: &Value| widened_weight(func, w).is_some() && packed(w);
         let all_widened = !users(v).is_empty() && users(v).iter().all(packed_after);
         !func.results().contains(&v) && (packed(v) || all_widened)

@@ -1,0 +1,285 @@
+//! Convolutions of every channel by itself: a vector of channels at a time, a few pixels of a row together, so that each element is loaded once per row
+//! of the window and the weights stay in registers. Windows that are cut off by the borders leave out what lies outside, where possible when compiling.
+use super::{super::pointwise::Kernel, Conv, Output};
+use crate::lower::{
+    cx::{Cx, Home},
+    entry::Frame,
+    epilogue::Epilogue,
+    index::unravel,
+    shared::{Arg, Shared},
+};
+use numrsc_ir::{
+    Dim,
+    kernel::{Elem, Kind, Ty, V, build::Builder},
+};
+use std::collections::{BTreeSet, HashMap};
+
+/// Pixels of a tile where the weights do not fit the registers anyway.
+const PIXELS: i64 = 8;
+/// Parts of the rows where there are few channels.
+const PARTS: i64 = 4;
+/// Units that keep several threads busy.
+const UNITS: i64 = 8;
+
+pub(super) struct Depthwise<'c> {
+    conv: &'c Conv,
+    input: [Dim; 2],
+    output: [Dim; 2],
+    window: [i64; 2],
+    strides: [i64; 2],
+    dilations: [i64; 2],
+    low: [Dim; 2],
+    registers: i64,
+}
+
+struct Unit<'o> {
+    image: Dim,
+    block: Dim,
+    /// The position of the block in the operand.
+    plane: Dim,
+    operand: V,
+    elements: Dim,
+    weights: V,
+    output: &'o Output,
+}
+
+/// Which taps of a tile's windows are there, along the row.
+#[derive(Clone, Copy, PartialEq)]
+enum Taps {
+    All,
+    /// Those inside, for a tile at this pixel.
+    Known(i64),
+    /// As the run finds out, for one pixel.
+    Found,
+}
+
+impl<'c> Depthwise<'c> {
+    pub(super) fn new(conv: &'c Conv, registers: u32) -> Depthwise<'c> {
+        // A row alone is an image of one row.
+        fn two<T: Clone>(list: &[T], other: T) -> [T; 2] {
+            if let [a, b] = list { [a.clone(), b.clone()] } else { [other, list[0].clone()] }
+        }
+        Depthwise {
+            conv,
+            input: two(&conv.input, Dim::ONE),
+            output: two(&conv.output, Dim::ONE),
+            window: two(&conv.window, 1),
+            strides: two(&conv.strides, 1),
+            dilations: two(&conv.dilations, 1),
+            low: two(&conv.low, Dim::ZERO),
+            registers: i64::from(registers),
+        }
+    }
+
+    fn taps(&self) -> i64 {
+        self.window[0] * self.window[1]
+    }
+
+    /// Are all weights in registers, and all taps written out?
+    fn is_small(&self) -> bool {
+        self.taps() + 5 <= self.registers
+    }
+
+    fn pixels(&self) -> i64 {
+        if self.is_small() { (self.registers - self.taps() - 1).min(PIXELS) } else { PIXELS }
+    }
+
+    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
+        let mut builder = Builder::new(Kind::Kernel, &[]);
+        let [begin, end] = [builder.params()[0], builder.params()[1]];
+        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
+        let pointer = cx.parameter(Ty::PTR, Arg::Output);
+        let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
+        let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
+        let conv = self.conv;
+        let parts = if conv.groups >= UNITS { Dim::ONE } else { Dim::Const(PARTS) };
+        let sizes = [conv.images.clone(), Dim::Const(conv.groups), parts.clone()];
+        let extent = Dim::product(&sizes);
+        let number = cx.variable(&extent);
+        cx.range(&number.clone(), begin, end, &[], |cx, _| {
+            let index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
+            let [image, block, part] = [0, 1, 2].map(|i| cx.named(&index[i]));
+            let plane = &(&(&image * &Dim::Const(conv.groups)) + &block)
+                * &(&Dim::product(&self.input) * &Dim::Const(conv.lanes));
+            let operand = cx.pointer_of(conv.x);
+            let buffer = cx.buffer_of(conv.x);
+            let elements = cx.length(buffer);
+            let unit = Unit { image, block, plane, operand, elements, weights, output: &output };
+            let row_at = |part: &Dim| (part * &self.output[0]).floor_div(&parts);
+            let (first, last) = (cx.uniform(&row_at(&part)), cx.uniform(&row_at(&(&part + &Dim::ONE))));
+            let (from, to) = self.whole(cx, 0);
+            let (from, to) = (cx.clamp(from, first, last), cx.clamp(to, first, last));
+            for (low, high, whole) in [(first, from, false), (from, to, true), (to, last, false)] {
+                let row = cx.variable(&self.output[0]);
+                cx.range(&row.clone(), low, high, &[], |cx, _| {
+                    self.row(cx, &unit, &Dim::sym(row.clone()), whole);
+                    vec![]
+                });
+            }
+            vec![]
+        });
+        let work = &Dim::product(&self.output).floor_div(&parts) * &Dim::Const(self.taps());
+        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        Kernel { function: builder.finish("conv_depthwise", vec![]), args, extent, work, in_place: output.in_place }
+    }
+
+    /// The outputs along an axis whose windows lie inside of the operand: from and to.
+    fn whole(&self, cx: &mut Cx<'_>, axis: usize) -> (V, V) {
+        let (from, to) = self.whole_range(axis);
+        let (zero, count) = (cx.b.i64(0), cx.uniform(&self.output[axis]));
+        let (from, to) = (cx.uniform(&from), cx.uniform(&to));
+        let from = cx.clamp(from, zero, count);
+        (from, cx.clamp(to, from, count))
+    }
+
+    fn whole_range(&self, axis: usize) -> (Dim, Dim) {
+        let stride = Dim::Const(self.strides[axis]);
+        let reach = Dim::Const((self.window[axis] - 1) * self.dilations[axis]);
+        let last = &(&(&self.input[axis] - &Dim::ONE) + &self.low[axis]) - &reach;
+        (self.low[axis].ceil_div(&stride), &last.floor_div(&stride) + &Dim::ONE)
+    }
+
+    /// All outputs of a row; `whole` if its windows are not cut off above or below.
+    fn row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: &Dim, whole: bool) {
+        if let Some(tiles) = self.known_tiles() {
+            return self.known_row(cx, unit, row, whole, &tiles);
+        }
+        let (from, to) = self.whole(cx, 1);
+        let (zero, count, size) = (cx.b.i64(0), cx.uniform(&self.output[1]), cx.b.i64(self.pixels()));
+        let inner = cx.b.sub(to, from);
+        let left = cx.b.urem(inner, size);
+        let middle = cx.b.sub(to, left);
+        let parts = [
+            (zero, from, 1, Taps::Found),
+            (from, middle, self.pixels(), Taps::All),
+            (middle, to, 1, Taps::All),
+            (to, count, 1, Taps::Found),
+        ];
+        for (low, high, pixels, taps) in parts {
+            let open = cx.b.open_for(&[]);
+            let first = cx.name_of(open.var);
+            self.tile(cx, unit, row, whole, &first, pixels, taps);
+            cx.b.close_for(open, low, high, pixels, vec![]);
+        }
+    }
+
+    /// First pixel and size of tiles of almost equal size, if all of a row is known and only the first and the last are cut off.
+    fn known_tiles(&self) -> Option<Vec<(i64, i64)>> {
+        let count = self.output[1].as_const().filter(|&n| n > 0)?;
+        self.low[1].as_const()?;
+        let (from, to) = self.whole_range(1);
+        let (from, to) = (from.as_const()?.clamp(0, count), to.as_const()?.clamp(0, count));
+        let tiles = (count + self.pixels() - 1) / self.pixels();
+        let starts: Vec<i64> = (0..=tiles).map(|t| t * count / tiles).collect();
+        let list: Vec<(i64, i64)> = starts.windows(2).map(|w| (w[0], w[1] - w[0])).collect();
+        let inner_whole = list.len() <= 2 || (from <= list[1].0 && list[list.len() - 1].0 <= to);
+        inner_whole.then_some(list)
+    }
+
+    /// The first and the last tile on their own, loops over equal ones between them.
+    fn known_row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: &Dim, whole: bool, tiles: &[(i64, i64)]) {
+        let (first, last) = (tiles[0], tiles[tiles.len() - 1]);
+        self.tile(cx, unit, row, whole, &Dim::Const(first.0), first.1, Taps::Known(first.0));
+        let mut at = 1;
+        while at + 1 < tiles.len() {
+            let (start, size) = tiles[at];
+            let run = tiles[at..tiles.len() - 1].iter().take_while(|t| t.1 == size).count();
+            let (low, high) = (cx.b.i64(start), cx.b.i64(start + size * run as i64));
+            let open = cx.b.open_for(&[]);
+            let pixel = cx.name_of(open.var);
+            self.tile(cx, unit, row, whole, &pixel, size, Taps::All);
+            cx.b.close_for(open, low, high, size, vec![]);
+            at += run;
+        }
+        if tiles.len() > 1 {
+            self.tile(cx, unit, row, whole, &Dim::Const(last.0), last.1, Taps::Known(last.0));
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: &Dim, whole: bool, first: &Dim, pixels: i64, taps: Taps) {
+        let ty = Ty::vector(Elem::F32, self.conv.lanes as u32);
+        let zero = cx.b.float(ty, 0.0);
+        let mut sums = vec![zero; pixels as usize];
+        let top = &(row * &Dim::Const(self.strides[0])) - &self.low[0];
+        if whole && self.is_small() {
+            for tap in 0..self.window[0] {
+                sums = self.tap_row(cx, unit, &top, &Dim::Const(tap), first, taps, sums);
+            }
+        } else {
+            let (low, high) = cx.taps(&top, &self.input[0], self.window[0], self.dilations[0]);
+            let tap = cx.variable(&Dim::Const(self.window[0]));
+            sums = cx.range(&tap.clone(), low, high, &sums, |cx, inside| {
+                self.tap_row(cx, unit, &top, &Dim::sym(tap.clone()), first, taps, inside.to_vec())
+            });
+        }
+        let at = |i: i64| -> Vec<Dim> {
+            let space = [row.clone(), first + &Dim::Const(i)];
+            let space = if self.conv.output.len() == 1 { &space[1..] } else { &space[..] };
+            [&[unit.image.clone(), unit.block.clone()], space].concat()
+        };
+        sums.iter().enumerate().for_each(|(i, s)| unit.output.put(cx, at(i as i64), *s));
+    }
+
+    /// Add what one row of the window contributes to all pixels of a tile.
+    #[allow(clippy::too_many_arguments)]
+    fn tap_row(
+        &self,
+        cx: &mut Cx<'_>,
+        unit: &Unit<'_>,
+        top: &Dim,
+        tap: &Dim,
+        first: &Dim,
+        taps: Taps,
+        mut sums: Vec<V>,
+    ) -> Vec<V> {
+        let line = &(top + &(tap * &Dim::Const(self.dilations[0]))) * &self.input[1];
+        let left = &(first * &Dim::Const(self.strides[1])) - &self.low[1];
+        if taps == Taps::Found {
+            let (low, high) = cx.taps(&left, &self.input[1], self.window[1], self.dilations[1]);
+            let column = cx.variable(&Dim::Const(self.window[1]));
+            return cx.range(&column.clone(), low, high, &sums, |cx, inside| {
+                let column = Dim::sym(column.clone());
+                let x = self.element(cx, unit, &line, &(&left + &(&column * &Dim::Const(self.dilations[1]))));
+                let w = self.weight(cx, unit, tap, &column);
+                vec![cx.b.muladd(x, w, inside[0])]
+            });
+        }
+        let offset = |pixel: i64, column: i64| pixel * self.strides[1] + column * self.dilations[1];
+        let pairs: Vec<(i64, i64)> =
+            (0..sums.len() as i64).flat_map(|i| (0..self.window[1]).map(move |c| (i, c))).collect();
+        let columns: BTreeSet<i64> = pairs.iter().map(|&(i, c)| offset(i, c)).collect();
+        for at in columns {
+            if let Taps::Known(first) = taps {
+                let column = &Dim::Const(first * self.strides[1] + at) - &self.low[1];
+                let inside = Dim::ZERO.at_most(&column) == Some(true)
+                    && column.at_most(&(&self.input[1] - &Dim::ONE)) == Some(true);
+                if !inside {
+                    continue;
+                }
+            }
+            let x = self.element(cx, unit, &line, &(&left + &Dim::Const(at)));
+            for &(i, c) in pairs.iter().filter(|&&(i, c)| offset(i, c) == at) {
+                let w = self.weight(cx, unit, tap, &Dim::Const(c));
+                sums[i as usize] = cx.b.muladd(x, w, sums[i as usize]);
+            }
+        }
+        sums
+    }
+
+    /// A vector of the operand.
+    fn element(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, line: &Dim, column: &Dim) -> V {
+        let lanes = self.conv.lanes;
+        let at = cx.uniform(&(&unit.plane + &(&(line + column) * &Dim::Const(lanes))));
+        cx.check_bounds(&unit.elements, at, lanes as u32, true);
+        cx.b.load_fixed(Ty::vector(Elem::F32, lanes as u32), unit.operand, at)
+    }
+
+    fn weight(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tap: &Dim, column: &Dim) -> V {
+        let lanes = self.conv.lanes;
+        let number = &(&(&unit.block * &Dim::Const(self.taps())) + &(tap * &Dim::Const(self.window[1]))) + column;
+        let at = cx.uniform(&(&number * &Dim::Const(lanes)));
+        cx.b.load_fixed(Ty::vector(Elem::F32, lanes as u32), unit.weights, at)
+    }
+}

@@ -1,0 +1,419 @@
+//! Sums of products for a few pixels and vectors of output channels at a time, over all channels and taps. A unit of work is a block of rows of an
+//! image and some of the output channels; what it reads of the operand stays in the cache for all of them. Pixels of a block are numbered through,
+//! so that tiles need not end with a row.
+use super::{
+    super::pointwise::Kernel,
+    Conv, Output, Panels,
+    halo::Halo,
+    products::{Products, most_pixels, tiles},
+};
+use crate::lower::{
+    cx::{Cx, Home},
+    entry::Frame,
+    epilogue::Epilogue,
+    index::unravel,
+    shared::{Arg, Shared},
+};
+use numrsc_ir::{
+    Dim, Value,
+    kernel::{Binary, Elem, Kind, Ty, V, build::Builder},
+};
+use std::collections::HashMap;
+
+/// Bytes of the operand that a unit reads: about half of a second-level cache.
+const BLOCK_BYTES: i64 = 1 << 17;
+/// Bytes of the weights of a panel that stay in a first-level cache. More of them are used part by part, for all pixels of a block each.
+const PANEL_BYTES: i64 = 24 << 10;
+/// Pixels of a block for which reading weights does not count.
+const MIN_PIXELS: i64 = 60;
+/// What is assumed of the length of a row that only the run knows.
+const TYPICAL_ROW: i64 = 64;
+/// Units that keep several threads busy.
+const UNITS: i64 = 8;
+/// Taps along a row that are written out where there is one channel per block.
+const WRITTEN_OUT: i64 = 16;
+
+pub(super) struct Direct<'c> {
+    conv: &'c Conv,
+    /// Spatial sizes of operand and result; one axis where pixels do not depend on rows.
+    input: Vec<Dim>,
+    output: Vec<Dim>,
+    /// A copy of what the windows see, with zeros around.
+    halo: Option<Halo>,
+    /// Rows of a block at most, and number of blocks.
+    rows: i64,
+    blocks: Dim,
+    /// Parts of the output channels.
+    chunks: i64,
+    /// Blocks of input channels that are summed up before sums go to memory.
+    part: i64,
+    registers: i64,
+}
+
+/// Where a unit is: the names of its image and group, its first row, and its operand.
+struct Unit<'o> {
+    image: Dim,
+    group: Dim,
+    first_row: Dim,
+    source: V,
+    /// The position of `source` in the operand, unless it is a copy.
+    start: Option<Dim>,
+    output: &'o Output,
+    weights: V,
+    /// Memory for sums, where there are several parts.
+    sums: Option<V>,
+}
+
+/// Where a pixel is read: an address, its position behind the unit's first element, and how many elements to go from there.
+struct Pixel {
+    pointer: V,
+    offset: Dim,
+    behind: i64,
+}
+
+impl<'c> Direct<'c> {
+    pub(super) fn new(conv: &'c Conv, shared: &mut Shared) -> Direct<'c> {
+        let flat = !conv.padded && conv.taps() == 1 && conv.strides.iter().all(|&s| s == 1);
+        // A negative `high` crops: then rows of the operand are longer than those of the result.
+        let flat = flat && conv.input == conv.output;
+        let merge = |d: &[Dim]| if flat { vec![Dim::product(d)] } else { d.to_vec() };
+        let (input, output) = (merge(&conv.input), merge(&conv.output));
+        let row_pixels = Dim::product(&output[1..]).as_const().unwrap_or(TYPICAL_ROW).max(1);
+        let stride: i64 = if flat { 1 } else { conv.strides.iter().product() };
+        let row_bytes = conv.in_blocks * conv.channels * 4 * row_pixels * stride;
+        let fitting = BLOCK_BYTES / row_bytes.max(1);
+        let enough = MIN_PIXELS.div_euclid(row_pixels) + 1;
+        let mut rows = fitting.max(enough);
+        if let Some(all) = output[0].as_const() {
+            rows = rows.min(all.max(1));
+        }
+        let blocks = shared.size(&output[0].ceil_div(&Dim::Const(rows)));
+        let units = (&(&conv.images * &Dim::Const(conv.groups)) * &blocks).as_const();
+        let pairs = conv.panels()[0].count;
+        let chunks = units.map_or(1, |n| UNITS.div_euclid(n.max(1)).clamp(1, pairs));
+        let halo = conv.padded.then(|| Halo::new(conv, rows));
+        let part = part(conv);
+        let registers = i64::from(shared.machine.registers);
+        Direct { conv, input, output, halo, rows, blocks, chunks, part, registers }
+    }
+
+    /// Bytes that every worker needs.
+    pub(super) fn scratch(&self) -> Option<Dim> {
+        let bytes = &self.copy_bytes() + &self.sum_bytes();
+        (bytes != Dim::ZERO).then_some(bytes)
+    }
+
+    fn copy_bytes(&self) -> Dim {
+        self.halo.as_ref().map_or(Dim::ZERO, Halo::bytes)
+    }
+
+    /// Bytes of the sums of a block of pixels and a panel.
+    fn sum_bytes(&self) -> Dim {
+        if self.part == self.conv.in_blocks {
+            return Dim::ZERO;
+        }
+        let widest = self.conv.panels().iter().map(|p| p.vectors).max().unwrap_or(1);
+        let pixels = &Dim::product(&self.output[1..]) * &Dim::Const(self.rows);
+        &(&pixels * &Dim::Const(widest * self.conv.lanes * 4)).ceil_div(&Dim::Const(64)) * &Dim::Const(64)
+    }
+
+    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
+        let mut builder = Builder::new(Kind::Kernel, &[]);
+        let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
+        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
+        let pointer = cx.parameter(Ty::PTR, Arg::Output);
+        let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
+        let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
+        let own = self.scratch().map(|bytes| {
+            let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
+            let stride = cx.uniform(&bytes);
+            let offset = cx.b.mul(worker, stride);
+            cx.b.offset(scratch, offset)
+        });
+        let sums = own.filter(|_| self.part < self.conv.in_blocks).map(|own| {
+            let offset = cx.uniform(&self.copy_bytes());
+            cx.b.offset(own, offset)
+        });
+        let conv = self.conv;
+        let sizes = [conv.images.clone(), Dim::Const(conv.groups), self.blocks.clone(), Dim::Const(self.chunks)];
+        let extent = Dim::product(&sizes);
+        let number = cx.variable(&extent);
+        cx.range(&number.clone(), begin, end, &[], |cx, _| {
+            let index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
+            let [image, group, block, chunk] = [0, 1, 2, 3].map(|i| cx.named(&index[i]));
+            let row_at = |block: &Dim| (block * &self.output[0]).floor_div(&self.blocks);
+            let first_row = cx.named(&row_at(&block));
+            let end_row = cx.named(&row_at(&(&block + &Dim::ONE)));
+            let rows = cx.named(&(&end_row - &first_row));
+            let plane = self.source_plane(&image, &group);
+            let (source, start) = match (&self.halo, own) {
+                (Some(halo), Some(own)) => {
+                    halo.fill(cx, conv, own, &plane, &first_row, &rows);
+                    (own, None)
+                }
+                _ => {
+                    let row = &Dim::product(&self.input[1..]) * &Dim::Const(self.stride(0) * conv.channels);
+                    let first = &plane + &(&first_row * &row);
+                    let pointer = cx.pointer_of(conv.x);
+                    (cx.element(pointer, &first), Some(first))
+                }
+            };
+            let unit = Unit { image, group, first_row, source, start, output: &output, weights, sums };
+            let count = cx.uniform(&(&rows * &Dim::product(&self.output[1..])));
+            for panels in conv.panels() {
+                self.panels(cx, &unit, &panels, &chunk, count);
+            }
+            vec![]
+        });
+        let pixels = &Dim::product(&self.output[1..]) * &Dim::Const(self.rows);
+        let work = &pixels * &Dim::Const(1 + conv.depth() * conv.out_vectors / self.chunks);
+        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        Kernel { function: builder.finish("conv_blocks", vec![]), args, extent, work, in_place: output.in_place }
+    }
+
+    fn stride(&self, axis: usize) -> i64 {
+        self.conv.strides.get(axis).copied().unwrap_or(1)
+    }
+
+    /// The position of the first element of a group of an image.
+    fn source_plane(&self, image: &Dim, group: &Dim) -> Dim {
+        let conv = self.conv;
+        let group_elements = &Dim::product(&conv.input) * &Dim::Const(conv.in_blocks * conv.channels);
+        &(&(image * &Dim::Const(conv.groups)) + group) * &group_elements
+    }
+
+    /// All panels that belong to a part of the output channels.
+    fn panels(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, panels: &Panels, chunk: &Dim, count: V) {
+        let bound = |part: &Dim| (part * &Dim::Const(panels.count)).floor_div(&Dim::Const(self.chunks));
+        let (low, high) = (cx.uniform(&bound(chunk)), cx.uniform(&bound(&(chunk + &Dim::ONE))));
+        let open = cx.b.open_for(&[]);
+        let (vectors, first) = (cx.b.i64(panels.vectors), cx.b.i64(panels.first));
+        let start = cx.b.mul(open.var, vectors);
+        let vector = cx.b.add(start, first);
+        let vector = cx.name_of(vector);
+        let most = most_pixels(self.registers, panels.vectors);
+        let all = |cx: &mut Cx<'_>, part: &Dim| {
+            tiles(cx, count, self.block_pixels(), most, &mut |cx, first, pixels| {
+                self.tile(cx, unit, first, pixels, &vector, panels.vectors, part);
+            });
+        };
+        match unit.sums {
+            None => all(cx, &Dim::ZERO),
+            Some(sums) => self.by_parts(cx, unit, sums, &vector, panels.vectors, count, &all),
+        }
+        cx.b.close_for(open, low, high, 1, vec![]);
+    }
+
+    /// Sums of all pixels of a block in memory: zeros, to which each part of the depth adds, until they are finished.
+    #[allow(clippy::too_many_arguments)]
+    fn by_parts(
+        &self,
+        cx: &mut Cx<'_>,
+        unit: &Unit<'_>,
+        sums: V,
+        vector: &Dim,
+        vectors: i64,
+        count: V,
+        all: &dyn Fn(&mut Cx<'_>, &Dim),
+    ) {
+        let lanes = self.conv.lanes;
+        let ty = Ty::vector(Elem::F32, lanes as u32);
+        let (none, width, zero) = (cx.b.i64(0), cx.b.i64(vectors * lanes), cx.b.float(ty, 0.0));
+        let end = cx.b.mul(count, width);
+        let open = cx.b.open_for(&[]);
+        cx.b.store(sums, open.var, zero);
+        cx.b.close_for(open, none, end, lanes, vec![]);
+
+        let parts = Dim::Const(self.conv.in_blocks / self.part);
+        let part = cx.variable(&parts);
+        cx.carry(&[(part.clone(), parts)], &[], &mut |cx, _| {
+            all(cx, &Dim::sym(part.clone()));
+            vec![]
+        });
+
+        let open = cx.b.open_for(&[]);
+        let pixel = cx.name_of(open.var);
+        let finished: Vec<V> = (0..vectors)
+            .map(|j| {
+                let at = cx.uniform(&self.sum_at(&pixel, vectors, j));
+                cx.b.load(ty, sums, at)
+            })
+            .collect();
+        self.store(cx, unit, &pixel, vector, vectors, &finished);
+        cx.b.close_for(open, none, count, 1, vec![]);
+    }
+
+    /// Where the sum of a pixel and a vector of a panel is in memory.
+    fn sum_at(&self, pixel: &Dim, vectors: i64, vector: i64) -> Dim {
+        &(&(pixel * &Dim::Const(vectors)) + &Dim::Const(vector)) * &Dim::Const(self.conv.lanes)
+    }
+
+    /// The least and the largest number of pixels of a block, where they are known.
+    fn block_pixels(&self) -> Option<(i64, i64)> {
+        let (all, blocks) = (self.output[0].as_const()?, self.blocks.as_const()?.max(1));
+        let row = Dim::product(&self.output[1..]).as_const()?;
+        Some((all / blocks * row, all.div_euclid(blocks) * row + if all % blocks > 0 { row } else { 0 }))
+    }
+
+    /// The sizes of what is read: the copy's, or the operand's.
+    fn source_sizes(&self) -> Vec<Dim> {
+        self.halo.as_ref().map_or_else(|| self.input.clone(), |h| h.sizes.clone())
+    }
+
+    /// Elements between neighbours along each axis.
+    fn pitches(&self) -> Vec<Dim> {
+        let sizes = self.source_sizes();
+        (0..sizes.len()).map(|d| &Dim::product(&sizes[d + 1..]) * &Dim::Const(self.conv.channels)).collect()
+    }
+
+    /// Where a pixel of a block is read, apart from channels and taps.
+    fn pixel(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, number: i64) -> Pixel {
+        if self.output.len() == 1 {
+            let step = self.conv.channels * self.stride(0);
+            let offset = first * &Dim::Const(step);
+            return Pixel { pointer: cx.element(unit.source, &offset), offset, behind: number * step };
+        }
+        let mut sizes = self.output.clone();
+        sizes[0] = Dim::Const(self.rows);
+        let at = unravel(&(first + &Dim::Const(number)), &sizes, &cx.extents);
+        let each = at.iter().zip(self.pitches()).enumerate();
+        let offset = each.fold(Dim::ZERO, |sum, (d, (i, pitch))| &sum + &(&(i * &Dim::Const(self.stride(d))) * &pitch));
+        Pixel { pointer: cx.element(unit.source, &offset), offset, behind: 0 }
+    }
+
+    /// Load an element that a pixel sees: that many elements behind its first.
+    fn load(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pixel: &Pixel, at: V) -> V {
+        let behind = cx.b.i64(pixel.behind);
+        let at = cx.b.add(at, behind);
+        let Some(start) = &unit.start else { return cx.b.load(Ty::F32, pixel.pointer, at) };
+        if cx.shared.sanitize {
+            let before = cx.uniform(&(start + &pixel.offset));
+            let position = cx.b.add(before, at);
+            let buffer = cx.buffer_of(self.conv.x);
+            let length = cx.length(buffer);
+            cx.check_bounds(&length, position, 1, true);
+        }
+        cx.b.load_fixed(Ty::F32, pixel.pointer, at)
+    }
+
+    /// The products of a tile in a part of the depth.
+    #[allow(clippy::too_many_arguments)]
+    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, pixels: i64, vector: &Dim, vectors: i64, part: &Dim) {
+        let conv = self.conv;
+        let places: Vec<Pixel> = (0..pixels).map(|i| self.pixel(cx, unit, first, i)).collect();
+        let panel = &(&(&unit.group * &Dim::Const(conv.out_vectors)) + vector) * &Dim::Const(conv.depth() * conv.lanes);
+        let weights = cx.element(unit.weights, &panel);
+        let products = self.products(cx, weights, vectors, part);
+        let mut load = |cx: &mut Cx<'_>, i: i64, at: V| self.load(cx, unit, &places[i as usize], at);
+        let Some(memory) = unit.sums else {
+            let zeros = products.zeros(cx, pixels);
+            let sums = products.add_to(cx, &zeros, &mut load);
+            return self.store(cx, unit, first, vector, vectors, &sums);
+        };
+        let ty = Ty::vector(Elem::F32, conv.lanes as u32);
+        let places: Vec<V> = (0..pixels)
+            .flat_map(|i| (0..vectors).map(move |j| (i, j)))
+            .map(|(i, j)| cx.uniform(&self.sum_at(&(first + &Dim::Const(i)), vectors, j)))
+            .collect();
+        let before: Vec<V> = places.iter().map(|&at| cx.b.load(ty, memory, at)).collect();
+        let sums = products.add_to(cx, &before, &mut load);
+        places.iter().zip(sums).for_each(|(&at, sum)| cx.b.store(memory, at, sum));
+    }
+
+    /// Products over the blocks of channels of a part, and taps.
+    fn products(&self, cx: &mut Cx<'_>, weights: V, vectors: i64, part: &Dim) -> Products {
+        let conv = self.conv;
+        let (sizes, pitches) = (self.source_sizes(), self.pitches());
+        let mut loops = Vec::new();
+        let mut variable = |cx: &mut Cx<'_>, count: i64| {
+            if count == 1 {
+                return Dim::ZERO;
+            }
+            let s = cx.variable(&Dim::Const(count));
+            loops.push((s.clone(), Dim::Const(count)));
+            Dim::sym(s)
+        };
+        let last = conv.window.len() - 1;
+        let by_tap = conv.channels == 1 && conv.window[last] <= WRITTEN_OUT;
+        let block = &(part * &Dim::Const(self.part)) + &variable(cx, self.part);
+        let mut x_at = &block * &(&Dim::product(&sizes) * &Dim::Const(conv.channels));
+        let mut w_at = block;
+        for (d, &n) in conv.window.iter().enumerate() {
+            let tap = if by_tap && d == last { Dim::ZERO } else { variable(cx, n) };
+            w_at = &(&w_at * &Dim::Const(n)) + &tap;
+            if n > 1 {
+                x_at = &x_at + &(&(&tap * &Dim::Const(conv.dilations[d])) * &pitches[d]);
+            }
+        }
+        let w_at = &w_at * &Dim::Const(conv.channels * vectors * conv.lanes);
+        let (steps, x_step) = match by_tap {
+            true if conv.window[last] > 1 => (conv.window[last], &pitches[last] * &Dim::Const(conv.dilations[last])),
+            true => (1, Dim::ZERO),
+            false => (conv.channels, Dim::ONE),
+        };
+        Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn store(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, vector: &Dim, vectors: i64, sums: &[V]) {
+        let conv = self.conv;
+        let before = &unit.first_row * &Dim::product(&self.output[1..]);
+        let channel = &(&unit.group * &Dim::Const(conv.out_vectors)) + vector;
+        let at = |n: usize| {
+            let (i, j) = (n as i64 / vectors, n as i64 % vectors);
+            let pixel = &(&before + first) + &Dim::Const(i);
+            let index = unravel(&pixel, &conv.output, &HashMap::new());
+            [&[unit.image.clone(), &channel + &Dim::Const(j)], &index[..]].concat()
+        };
+        sums.iter().enumerate().for_each(|(n, s)| unit.output.put(cx, at(n), *s));
+    }
+}
+
+/// How many blocks of input channels the weights of a panel are used for at a time: all, or an equal part that fits the cache.
+fn part(conv: &Conv) -> i64 {
+    let bytes = conv.channels * conv.taps() * conv.panels()[0].vectors * conv.lanes * 4;
+    let fitting = (PANEL_BYTES / bytes).max(1);
+    let divides = |n: &i64| conv.in_blocks % n == 0;
+    match (1..=conv.in_blocks.min(fitting)).rev().find(divides) {
+        // Parts that are much too small cost more than they save.
+        Some(n) if n * 2 >= fitting.min(conv.in_blocks) => n,
+        _ => conv.in_blocks,
+    }
+}
+
+impl Cx<'_> {
+    /// A name for the value of an expression.
+    pub(super) fn named(&mut self, d: &Dim) -> Dim {
+        if d.as_const().is_some() || d.as_sym().is_some() {
+            return d.clone();
+        }
+        let v = self.uniform(d);
+        self.name_of(v)
+    }
+
+    /// A name for a number that is not negative.
+    pub(super) fn name_of(&mut self, v: V) -> Dim {
+        let name = self.fresh(false);
+        self.symbols.insert(name.clone(), v);
+        Dim::sym(name)
+    }
+
+    /// The address of the element of a buffer of `f32` at a position.
+    pub(super) fn element(&mut self, pointer: V, position: &Dim) -> V {
+        let bytes = self.uniform(&(position * &Dim::Const(4)));
+        self.b.offset(pointer, bytes)
+    }
+
+    /// The address of the elements of a node that are in memory in their order.
+    pub(super) fn pointer_of(&mut self, v: Value) -> V {
+        let buffer = self.buffer_of(v);
+        self.pointer(buffer)
+    }
+
+    /// The larger of a number and `low`, but at most `high`.
+    pub(super) fn clamp(&mut self, x: V, low: V, high: V) -> V {
+        let x = self.b.binary(Binary::SMax, x, low);
+        self.b.binary(Binary::SMin, x, high)
+    }
+}

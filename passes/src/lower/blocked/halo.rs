@@ -1,0 +1,123 @@
+//! What the windows of a block of rows see, copied with zeros around it: windows are then never cut off. The copy belongs to a worker and is small
+//! enough for its cache; it costs a few loads and stores per element where the convolution does hundreds of products.
+use super::Conv;
+use crate::lower::cx::Cx;
+use numrsc_ir::{
+    Dim,
+    kernel::{Compare, Elem, Ty, V},
+};
+
+pub(super) struct Halo {
+    /// Spatial sizes of the copy.
+    pub sizes: Vec<Dim>,
+    blocks: i64,
+    channels: i64,
+}
+
+/// Where a line of the copy comes from: the position of the operand's line, whether there is one, and where the copy's begins.
+struct Line {
+    source: Dim,
+    inside: Option<V>,
+    target: Dim,
+}
+
+impl Halo {
+    /// For blocks of that many rows at most.
+    pub(super) fn new(conv: &Conv, rows: i64) -> Halo {
+        let size = |d: usize, outputs: &Dim| {
+            &(&(outputs - &Dim::ONE) * &Dim::Const(conv.strides[d])) + &Dim::Const(conv.reach(d) + 1)
+        };
+        let sizes =
+            conv.output.iter().enumerate().map(|(d, n)| if d == 0 { size(0, &Dim::Const(rows)) } else { size(d, n) });
+        Halo { sizes: sizes.collect(), blocks: conv.in_blocks, channels: conv.channels }
+    }
+
+    pub(super) fn bytes(&self) -> Dim {
+        let bytes = &Dim::product(&self.sizes) * &Dim::Const(self.blocks * self.channels * 4);
+        &bytes.ceil_div(&Dim::Const(64)) * &Dim::Const(64)
+    }
+
+    /// Copy what the outputs of `rows` rows from `first_row` on see. The operand's group begins at `plane`.
+    pub(super) fn fill(&self, cx: &mut Cx<'_>, conv: &Conv, copy: V, plane: &Dim, first_row: &Dim, rows: &Dim) {
+        let needed = &(&(rows - &Dim::ONE) * &Dim::Const(conv.strides[0])) + &Dim::Const(conv.reach(0) + 1);
+        let needed = cx.named(&needed);
+        // The operand's index of the first element of the copy along each axis.
+        let start: Vec<Dim> = (0..self.sizes.len())
+            .map(|d| if d == 0 { &(first_row * &Dim::Const(conv.strides[0])) - &conv.low[0] } else { -&conv.low[d] })
+            .collect();
+        let last = self.sizes.len() - 1;
+        let extent = |d: usize| if d == 0 { needed.clone() } else { self.sizes[d].clone() };
+        let block = cx.variable(&Dim::Const(self.blocks));
+        let mut loops = vec![(block.clone(), Dim::Const(self.blocks))];
+        loops.extend((0..last).map(|d| (cx.variable(&extent(d)), extent(d))));
+        let axes: Vec<Dim> = loops[1..].iter().map(|(s, _)| Dim::sym(s.clone())).collect();
+        let block = Dim::sym(block);
+        cx.carry(&loops, &[], &mut |cx, _| {
+            let mut line = Line { source: block.clone(), inside: None, target: block.clone() };
+            for (d, i) in axes.iter().enumerate() {
+                let at = cx.uniform(&(i + &start[d]));
+                let size = cx.uniform(&conv.input[d]);
+                let fits = cx.b.compare(Compare::ULt, at, size);
+                line.inside = Some(line.inside.map_or(fits, |before| cx.b.and(before, fits)));
+                line.source = &(&line.source * &conv.input[d]) + &(i + &start[d]);
+                line.target = &(&line.target * &self.sizes[d]) + i;
+            }
+            let channels = Dim::Const(self.channels);
+            line.source = plane + &(&(&(&line.source * &conv.input[last]) + &start[last]) * &channels);
+            line.target = &(&line.target * &self.sizes[last]) * &channels;
+            self.line(cx, conv, copy, &line, &start[last], &extent(last));
+            vec![]
+        });
+    }
+
+    /// Zeros, elements, zeros.
+    fn line(&self, cx: &mut Cx<'_>, conv: &Conv, copy: V, line: &Line, start: &Dim, length: &Dim) {
+        let channels = Dim::Const(self.channels);
+        let zero = cx.b.i64(0);
+        let all = cx.uniform(&(length * &channels));
+        let low = cx.uniform(&(&-start * &channels));
+        let high = cx.uniform(&(&(&conv.input[conv.input.len() - 1] - start) * &channels));
+        let mut low = cx.clamp(low, zero, all);
+        let mut high = cx.clamp(high, low, all);
+        if let Some(inside) = line.inside {
+            (low, high) = (cx.b.select(inside, low, all), cx.b.select(inside, high, all));
+        }
+        let target = cx.element(copy, &line.target);
+        let source = cx.uniform(&line.source);
+        let operand = cx.pointer_of(conv.x);
+        let buffer = cx.buffer_of(conv.x);
+        let elements = cx.length(buffer);
+        let lanes = conv.lanes as u32;
+        for (from, to, copies) in [(zero, low, false), (low, high, true), (high, all, false)] {
+            self.run(cx, from, to, lanes, &mut |cx, at, lanes| {
+                let ty = Ty::vector(Elem::F32, lanes);
+                let x = if copies {
+                    let index = cx.b.add(source, at);
+                    cx.check_bounds(&elements, index, lanes, true);
+                    cx.b.load_fixed(ty, operand, index)
+                } else {
+                    cx.b.float(ty, 0.0)
+                };
+                cx.b.store(target, at, x);
+            });
+        }
+    }
+
+    /// Call `body` for all of a range, by vectors and then one by one.
+    fn run(&self, cx: &mut Cx<'_>, from: V, to: V, lanes: u32, body: &mut dyn FnMut(&mut Cx<'_>, V, u32)) {
+        let mut middle = to;
+        if self.channels % i64::from(lanes) != 0 {
+            let (count, step) = (cx.b.sub(to, from), cx.b.i64(i64::from(lanes)));
+            let left = cx.b.urem(count, step);
+            middle = cx.b.sub(to, left);
+        }
+        for (low, high, lanes) in [(from, middle, lanes), (middle, to, 1)] {
+            if low == high {
+                continue;
+            }
+            let open = cx.b.open_for(&[]);
+            body(cx, open.var, lanes);
+            cx.b.close_for(open, low, high, i64::from(lanes), vec![]);
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! 3x3 convolutions by Winograd's F(2x2, 3x3): 16 products per channel for 4 outputs instead of 36. Tiles of 2x2 outputs are taken in blocks: what they see is
+//! transformed into memory of the worker, multiplied with the transformed weights (one matrix per place in a transformed tile), and transformed back.
+use super::{
+    super::pointwise::Kernel,
+    Conv, Output,
+    products::{Products, most_pixels, tiles},
+};
+use crate::lower::{
+    cx::{Cx, Home},
+    entry::Frame,
+    epilogue::Epilogue,
+    index::unravel,
+    shared::{Arg, Shared},
+};
+use numrsc_ir::{
+    Dim, Tensor,
+    kernel::{Binary, Compare, Elem, Kind, Ty, V, build::Builder},
+};
+use std::collections::HashMap;
+
+/// Outputs and inputs of a tile along an axis, and places of a transformed tile.
+const OUT: i64 = 2;
+const IN: i64 = 4;
+const PLACES: i64 = IN * IN;
+/// Channels from which on the transforms are paid for.
+const MIN_CHANNELS: i64 = 64;
+/// Bytes of what is transformed at a time, and tiles of a block.
+const BLOCK_BYTES: i64 = 800 << 10;
+const TILES: (i64, i64) = (24, 49);
+/// Units that keep several threads busy.
+const UNITS: i64 = 8;
+
+/// Is a convolution better done this way?
+pub(super) fn suits(conv: &Conv) -> bool {
+    let all = |list: &[i64], x: i64| list.iter().all(|&n| n == x);
+    let few = |d: &Dim| d.as_const().is_some_and(|n| n < 4);
+    conv.window == [3, 3]
+        && all(&conv.strides, 1)
+        && all(&conv.dilations, 1)
+        && conv.channels == conv.lanes
+        && !conv.depthwise
+        && conv.in_blocks * conv.lanes >= MIN_CHANNELS
+        && conv.out_vectors * conv.lanes >= MIN_CHANNELS
+        && conv.out_vectors % 2 == 0
+        && !conv.output.iter().any(few)
+}
+
+pub(super) struct Winograd<'c> {
+    conv: &'c Conv,
+    /// Tiles along each axis, and in all.
+    grid: [Dim; 2],
+    count: Dim,
+    /// Tiles of a block at most, and number of blocks.
+    most: i64,
+    blocks: Dim,
+    /// Parts of the output channels.
+    chunks: i64,
+    registers: i64,
+}
+
+/// A block of tiles: its image and first tile, and the memory of the worker.
+struct Unit<'o> {
+    image: Dim,
+    first: Dim,
+    /// What the tiles see, transformed; and products.
+    seen: V,
+    sums: V,
+    output: &'o Output,
+}
+
+impl<'c> Winograd<'c> {
+    pub(super) fn new(conv: &'c Conv, shared: &mut Shared) -> Winograd<'c> {
+        let grid = [0, 1].map(|d| shared.size(&conv.output[d].ceil_div(&Dim::Const(OUT))));
+        let count = Dim::product(&grid);
+        let channels = (conv.in_blocks + conv.out_vectors) * conv.lanes;
+        let mut most = (BLOCK_BYTES / (PLACES * 4 * channels)).clamp(TILES.0, TILES.1);
+        if let Some(n) = count.as_const() {
+            // Blocks of equal size.
+            let blocks = (n + most - 1) / most;
+            most = (n + blocks - 1) / blocks;
+        }
+        let blocks = shared.size(&count.ceil_div(&Dim::Const(most)));
+        let units = (&conv.images * &blocks).as_const();
+        let chunks = units.map_or(1, |n| (UNITS / n.max(1)).clamp(1, conv.out_vectors / 2));
+        Winograd { conv, grid, count, most, blocks, chunks, registers: i64::from(shared.machine.registers) }
+    }
+
+    /// Weights `G g Gᵀ` by place, panel, channel and output of the panel.
+    pub(super) fn weights(&self, w: &Tensor) -> Tensor {
+        const G: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+        let (inputs, lanes) = (self.conv.in_blocks * self.conv.lanes, self.conv.lanes);
+        let outputs = self.conv.out_vectors * lanes;
+        let width = 2 * lanes;
+        let w = w.to_f64s();
+        let mut out = vec![0f32; (PLACES * inputs * outputs) as usize];
+        for (o, i) in (0..outputs).flat_map(|o| (0..inputs).map(move |i| (o, i))) {
+            let g = &w[((o * inputs + i) * 9) as usize..][..9];
+            for place in 0..PLACES {
+                let (row, column) = (&G[(place / IN) as usize], &G[(place % IN) as usize]);
+                let x: f64 = (0..9).map(|t| row[t / 3] * g[t] * column[t % 3]).sum();
+                let at = ((place * (outputs / width) + o / width) * inputs + i) * width + o % width;
+                out[at as usize] = x as f32;
+            }
+        }
+        Tensor::from_f32(&[out.len()], &out)
+    }
+
+    /// Vectors of outputs of a part at most.
+    fn part(&self) -> i64 {
+        let pairs = self.conv.out_vectors / 2;
+        (pairs + self.chunks - 1) / self.chunks * 2
+    }
+
+    /// Elements of the two kinds of memory of a worker.
+    fn sizes(&self) -> [i64; 2] {
+        [self.conv.in_blocks, self.part()].map(|n| PLACES * n * self.most * self.conv.lanes)
+    }
+
+    /// Bytes that every worker needs.
+    pub(super) fn scratch(&self) -> Dim {
+        Dim::Const(self.sizes().iter().sum::<i64>() * 4)
+    }
+
+    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
+        let mut builder = Builder::new(Kind::Kernel, &[]);
+        let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
+        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
+        let pointer = cx.parameter(Ty::PTR, Arg::Output);
+        let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
+        let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
+        let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
+        let stride = cx.uniform(&self.scratch());
+        let own = cx.b.mul(worker, stride);
+        let seen = cx.b.offset(scratch, own);
+        let sums = cx.element(seen, &Dim::Const(self.sizes()[0]));
+        let conv = self.conv;
+        let sizes = [conv.images.clone(), self.blocks.clone(), Dim::Const(self.chunks)];
+        let extent = Dim::product(&sizes);
+        let number = cx.variable(&extent);
+        cx.range(&number.clone(), begin, end, &[], |cx, _| {
+            let index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
+            let [image, block, chunk] = [0, 1, 2].map(|i| cx.named(&index[i]));
+            let tile_at = |block: &Dim| (block * &self.count).floor_div(&self.blocks);
+            let first = cx.named(&tile_at(&block));
+            let last = cx.named(&tile_at(&(&block + &Dim::ONE)));
+            let count = cx.uniform(&(&last - &first));
+            let unit = Unit { image, first, seen, sums, output: &output };
+            let pair_at = |chunk: &Dim| (chunk * &Dim::Const(conv.out_vectors / 2)).floor_div(&Dim::Const(self.chunks));
+            let pairs = [pair_at(&chunk), pair_at(&(&chunk + &Dim::ONE))].map(|d| cx.named(&d));
+            self.transform_inputs(cx, &unit, count);
+            self.multiply(cx, &unit, weights, count, &pairs);
+            self.transform_outputs(cx, &unit, count, &pairs);
+            vec![]
+        });
+        let work = Dim::Const(PLACES * self.most * conv.in_blocks * conv.lanes * self.part());
+        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        Kernel { function: builder.finish("conv_winograd", vec![]), args, extent, work, in_place: output.in_place }
+    }
+
+    /// Loops over the tiles of a block: the tile's number in the block and its first output.
+    fn for_tiles(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V, body: &mut dyn FnMut(&mut Cx<'_>, &Dim, [Dim; 2])) {
+        let zero = cx.b.i64(0);
+        let open = cx.b.open_for(&[]);
+        let tile = cx.name_of(open.var);
+        let place = unravel(&(&unit.first + &tile), &self.grid, &HashMap::new());
+        let corner = [0, 1].map(|d| cx.named(&(&place[d] * &Dim::Const(OUT))));
+        body(cx, &tile, corner);
+        cx.b.close_for(open, zero, count, 1, vec![]);
+    }
+
+    fn vector(&self) -> Ty {
+        Ty::vector(Elem::F32, self.conv.lanes as u32)
+    }
+
+    /// The position of a vector in memory of the worker: by place, vector of channels (of `vectors`) and tile.
+    fn held(&self, place: i64, vector: &Dim, vectors: i64, tile: &Dim) -> Dim {
+        let row = &Dim::Const(place * vectors) + vector;
+        &(&(&row * &Dim::Const(self.most)) + tile) * &Dim::Const(self.conv.lanes)
+    }
+
+    fn transform_inputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V) {
+        let conv = self.conv;
+        self.for_tiles(cx, unit, count, &mut |cx, tile, corner| {
+            let start = [0, 1].map(|d| &corner[d] - &conv.low[d]);
+            let mut inside = cx.b.bits(Ty::I1, 1);
+            for d in 0..2 {
+                let (first, zero) = (cx.uniform(&start[d]), cx.b.i64(0));
+                let (end, size) = (cx.uniform(&(&start[d] + &Dim::Const(IN))), cx.uniform(&conv.input[d]));
+                let (low, high) = (cx.b.compare(Compare::Le, zero, first), cx.b.compare(Compare::Le, end, size));
+                let fits = cx.b.and(low, high);
+                inside = cx.b.and(inside, fits);
+            }
+            cx.b.open_branch();
+            self.transform_input(cx, unit, tile, &start, false);
+            let then = cx.b.close_branch(vec![]);
+            cx.b.open_branch();
+            self.transform_input(cx, unit, tile, &start, true);
+            let or = cx.b.close_branch(vec![]);
+            cx.b.close_if(inside, then, or);
+        });
+    }
+
+    /// `Bᵀ d B` of what a tile sees, for all channels; `cut` if a part of it lies outside.
+    fn transform_input(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tile: &Dim, start: &[Dim; 2], cut: bool) {
+        let conv = self.conv;
+        let operand = cx.pointer_of(conv.x);
+        let buffer = cx.buffer_of(conv.x);
+        let elements = cx.length(buffer);
+        let block = cx.variable(&Dim::Const(conv.in_blocks));
+        cx.carry(&[(block.clone(), Dim::Const(conv.in_blocks))], &[], &mut |cx, _| {
+            let block = Dim::sym(block.clone());
+            let plane = &(&unit.image * &Dim::Const(conv.in_blocks)) + &block;
+            let mut half = Vec::with_capacity(PLACES as usize);
+            for column in 0..IN {
+                let seen = [0, 1, 2, 3].map(|row| {
+                    let at = [&start[0] + &Dim::Const(row), &start[1] + &Dim::Const(column)];
+                    let position = &(&(&plane * &conv.input[0]) + &at[0]) * &conv.input[1];
+                    let position = &(&position + &at[1]) * &Dim::Const(conv.lanes);
+                    self.input(cx, operand, &elements, &position, cut.then_some(&at))
+                });
+                half.push(input_transform(cx, seen));
+            }
+            for row in 0..IN {
+                let line = [0, 1, 2, 3].map(|column| half[column][row as usize]);
+                for (column, x) in input_transform(cx, line).into_iter().enumerate() {
+                    let at = self.held(row * IN + column as i64, &block, conv.in_blocks, tile);
+                    let at = cx.uniform(&at);
+                    cx.b.store(unit.seen, at, x);
+                }
+            }
+            vec![]
+        });
+    }
+
+    /// A vector of the operand, or zeros if its index may lie outside and does.
+    fn input(&self, cx: &mut Cx<'_>, operand: V, elements: &Dim, position: &Dim, at: Option<&[Dim; 2]>) -> V {
+        let position = cx.uniform(position);
+        let load = |cx: &mut Cx<'_>| {
+            cx.check_bounds(elements, position, self.conv.lanes as u32, true);
+            cx.b.load_fixed(self.vector(), operand, position)
+        };
+        let Some(at) = at else { return load(cx) };
+        let mut inside = cx.b.bits(Ty::I1, 1);
+        for (at, size) in at.iter().zip(&self.conv.input) {
+            let (at, size) = (cx.uniform(at), cx.uniform(size));
+            let fits = cx.b.compare(Compare::ULt, at, size);
+            inside = cx.b.and(inside, fits);
+        }
+        let zero = cx.b.float(self.vector(), 0.0);
+        cx.b.open_branch();
+        let x = load(cx);
+        let then = cx.b.close_branch(vec![x]);
+        cx.b.open_branch();
+        let or = cx.b.close_branch(vec![zero]);
+        cx.b.close_if(inside, then, or)[0]
+    }
+
+    /// For every place of a transformed tile, the product of all tiles and some panels.
+    fn multiply(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, weights: V, count: V, pairs: &[Dim; 2]) {
+        let conv = self.conv;
+        let (inputs, lanes) = (conv.in_blocks * conv.lanes, conv.lanes);
+        let (low, high) = (cx.uniform(&pairs[0]), cx.uniform(&pairs[1]));
+        let place = cx.variable(&Dim::Const(PLACES));
+        cx.carry(&[(place.clone(), Dim::Const(PLACES))], &[], &mut |cx, _| {
+            let place = Dim::sym(place.clone());
+            let open = cx.b.open_for(&[]);
+            let pair = cx.name_of(open.var);
+            let panel = &(&place * &Dim::Const(conv.out_vectors / 2)) + &pair;
+            let weights = cx.element(weights, &(&panel * &Dim::Const(inputs * 2 * lanes)));
+            let row = |vector: &Dim, vectors: i64| {
+                &(&(&place * &Dim::Const(vectors)) + vector) * &Dim::Const(self.most * lanes)
+            };
+            let seen = cx.element(unit.seen, &row(&Dim::ZERO, conv.in_blocks));
+            let first_sum = &(&pair - &pairs[0]) * &Dim::Const(2);
+            let sums = cx.element(unit.sums, &row(&first_sum, self.part()));
+            let block = cx.variable(&Dim::Const(conv.in_blocks));
+            let products = Products {
+                x_at: &Dim::sym(block.clone()) * &Dim::Const(self.most * lanes),
+                w_at: &Dim::sym(block.clone()) * &Dim::Const(lanes * 2 * lanes),
+                loops: vec![(block, Dim::Const(conv.in_blocks))],
+                steps: lanes,
+                x_step: Dim::ONE,
+                weights,
+                vectors: 2,
+                lanes,
+            };
+            let most = most_pixels(self.registers, 2);
+            tiles(cx, count, self.block_tiles(), most, &mut |cx, first, pixels| {
+                let pointer = cx.element(seen, &(first * &Dim::Const(lanes)));
+                let zeros = products.zeros(cx, pixels);
+                let results = products.add_to(cx, &zeros, &mut |cx, i, at| {
+                    let behind = cx.b.i64(i * lanes);
+                    let at = cx.b.add(at, behind);
+                    cx.b.load(Ty::F32, pointer, at)
+                });
+                for (n, sum) in results.into_iter().enumerate() {
+                    let (i, j) = (n as i64 / 2, n as i64 % 2);
+                    let at = &(&(first + &Dim::Const(i)) * &Dim::Const(lanes)) + &Dim::Const(j * self.most * lanes);
+                    let at = cx.uniform(&at);
+                    cx.b.store(sums, at, sum);
+                }
+            });
+            cx.b.close_for(open, low, high, 1, vec![]);
+            vec![]
+        });
+    }
+
+    /// The least and the largest number of tiles of a block, where they are known.
+    fn block_tiles(&self) -> Option<(i64, i64)> {
+        let (all, blocks) = (self.count.as_const()?, self.blocks.as_const()?.max(1));
+        Some((all / blocks, (all + blocks - 1) / blocks))
+    }
+
+    fn transform_outputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V, pairs: &[Dim; 2]) {
+        self.for_tiles(cx, unit, count, &mut |cx, tile, corner| {
+            let zero = cx.b.i64(0);
+            let vectors = cx.uniform(&(&(&pairs[1] - &pairs[0]) * &Dim::Const(2)));
+            let open = cx.b.open_for(&[]);
+            let vector = cx.name_of(open.var);
+            let mut half = Vec::with_capacity(IN as usize);
+            for column in 0..IN {
+                let sums = [0, 1, 2, 3].map(|row| {
+                    let at = self.held(row * IN + column, &vector, self.part(), tile);
+                    let at = cx.uniform(&at);
+                    cx.b.load(self.vector(), unit.sums, at)
+                });
+                half.push(output_transform(cx, sums));
+            }
+            let channel = &(&pairs[0] * &Dim::Const(2)) + &vector;
+            for row in 0..OUT {
+                let line = [0, 1, 2, 3].map(|column| half[column][row as usize]);
+                for (column, x) in output_transform(cx, line).into_iter().enumerate() {
+                    let at = [&corner[0] + &Dim::Const(row), &corner[1] + &Dim::Const(column as i64)];
+                    let index = vec![unit.image.clone(), channel.clone(), at[0].clone(), at[1].clone()];
+                    let put = |cx: &mut Cx<'_>| unit.output.put(cx, index.clone(), x);
+                    match self.may_be_outside(cx, &at, [row, column as i64]) {
+                        None => put(cx),
+                        Some(inside) => {
+                            cx.b.open_branch();
+                            put(cx);
+                            let then = cx.b.close_branch(vec![]);
+                            cx.b.open_branch();
+                            let or = cx.b.close_branch(vec![]);
+                            cx.b.close_if(inside, then, or);
+                        }
+                    }
+                }
+            }
+            cx.b.close_for(open, zero, vectors, 1, vec![]);
+        });
+    }
+
+    /// Whether there is an output at an index, where that is a question: the last of an axis of odd size is alone in its tile.
+    fn may_be_outside(&self, cx: &mut Cx<'_>, at: &[Dim; 2], number: [i64; 2]) -> Option<V> {
+        let mut all = None;
+        for d in 0..2 {
+            if number[d] == 0 || self.conv.output[d].as_const().is_some_and(|n| n % OUT == 0) {
+                continue;
+            }
+            let (at, size) = (cx.uniform(&at[d]), cx.uniform(&self.conv.output[d]));
+            let fits = cx.b.compare(Compare::Lt, at, size);
+            all = Some(all.map_or(fits, |before| cx.b.and(before, fits)));
+        }
+        all
+    }
+}
+
+/// `Bᵀ` times a column.
+fn input_transform(cx: &mut Cx<'_>, [a, b, c, d]: [V; 4]) -> [V; 4] {
+    [cx.b.sub(a, c), cx.b.add(b, c), cx.b.sub(c, b), cx.b.sub(b, d)]
+}
+
+/// `Aᵀ` times a column.
+fn output_transform(cx: &mut Cx<'_>, [a, b, c, d]: [V; 4]) -> [V; 2] {
+    let (sum, difference) = (cx.b.add(b, c), cx.b.sub(b, c));
+    [cx.b.binary(Binary::Add, a, sum), cx.b.binary(Binary::Sub, difference, d)]
+}

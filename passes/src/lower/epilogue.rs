@@ -1,0 +1,160 @@
+//! Maps over the result of a product (a contraction, convolution or window) that are computed where the product would be stored: the kernel of the product
+//! asks for the value of the map, its *root*, at every index, and answers for the product itself from its accumulators. No buffer lies between.
+use super::{
+    cx::Cx,
+    index::{linear, unravel},
+    nest::Reads,
+    pointwise::read_where_written,
+};
+use numrsc_ir::{
+    DType, Dim, Value,
+    dim::Sym,
+    kernel::{Ty, V},
+};
+
+/// How the elements of a root follow from those of its product.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// The axis of the product that each axis of the root is; none where there is one index only.
+    Axes(Vec<Option<usize>>),
+    /// Both have the same order in memory.
+    Memory,
+}
+
+impl Order {
+    /// The order if a root with loops `domain` wants each element of a product once, at `index`, and the last axes agree: then vectors of
+    /// the product are vectors of the root.
+    pub(crate) fn of(index: &[Dim], shape: &[Dim], domain: &[Dim], root_shape: &[Dim]) -> Option<Order> {
+        if Dim::product(shape) != Dim::product(root_shape) {
+            return None;
+        }
+        let axis = |(var, size): (&Dim, &Dim)| {
+            if *var == Dim::ZERO {
+                return Some(None);
+            }
+            let at = index.iter().position(|i| i == var)?;
+            (shape[at] == *size).then_some(Some(at))
+        };
+        if let Some(axes) = domain.iter().zip(root_shape).map(axis).collect::<Option<Vec<_>>>() {
+            let others_are_one = (0..shape.len()).all(|a| axes.contains(&Some(a)) || shape[a] == Dim::ONE);
+            let last = shape.iter().rposition(|d| *d != Dim::ONE);
+            if others_are_one && axes.iter().rev().find_map(|a| *a) == last {
+                return Some(Order::Axes(axes));
+            }
+        }
+        (linear(index, shape) == linear(domain, root_shape)).then_some(Order::Memory)
+    }
+}
+
+/// A product and the stored node that it is computed for.
+#[derive(Clone, Debug)]
+pub(crate) struct Epilogue {
+    pub product: Value,
+    pub root: Value,
+    pub order: Order,
+}
+
+impl Epilogue {
+    /// A product that is stored itself.
+    pub(crate) fn none(product: Value, rank: usize) -> Epilogue {
+        Epilogue { product, root: product, order: Order::Axes((0..rank).map(Some).collect()) }
+    }
+
+    /// The index of the root for an index of the product.
+    fn index(&self, cx: &mut Cx<'_>, at: &[Dim]) -> Vec<Dim> {
+        match &self.order {
+            Order::Axes(axes) => axes.iter().map(|a| a.map_or(Dim::ZERO, |a| at[a].clone())).collect(),
+            Order::Memory => {
+                let (shape, root_shape) = (cx.shape(self.product), cx.shape(self.root));
+                unravel(&linear(at, &shape), &root_shape, &cx.extents)
+            }
+        }
+    }
+
+    fn reads(&self, cx: &mut Cx<'_>, at: &[Dim]) -> (Reads, Dim) {
+        let index = self.index(cx, at);
+        let mut reads = Reads::default();
+        cx.reads(self.root, &index, &mut reads);
+        let shape = cx.shape(self.root);
+        (reads, linear(&index, &shape))
+    }
+
+    /// The addresses that finishing the element of the product at an index reads and writes.
+    pub(crate) fn positions(&self, cx: &mut Cx<'_>, at: &[Dim]) -> Vec<Dim> {
+        let (mut reads, to) = self.reads(cx, at);
+        reads.positions.push(to);
+        reads.positions
+    }
+
+    /// What the root may take the memory of: nothing that the product reads as well.
+    pub(crate) fn in_place(&self, cx: &mut Cx<'_>, at: &[Dim]) -> Vec<Value> {
+        let (reads, to) = self.reads(cx, at);
+        let mut candidates = read_where_written(cx, &reads, &to, cx.dtype(self.root));
+        let mut of_product = Reads::default();
+        for &x in &cx.scope.func.node(self.product).args {
+            let index: Vec<Dim> = cx.shape(x).iter().map(|n| Dim::sym(cx.variable(n))).collect();
+            cx.reads(x, &index, &mut of_product);
+        }
+        candidates.retain(|v| of_product.buffers.iter().all(|(b, _)| b != v));
+        candidates
+    }
+
+    /// The end of a kernel that computes the product at an index over its loop variables.
+    pub(crate) fn sink(&self, cx: &mut Cx<'_>, pointer: V, at: &[Dim]) -> Sink {
+        let (reads, _) = self.reads(cx, at);
+        let index = self.index(cx, at);
+        Sink { product: self.product, root: self.root, pointer, index, scalars_only: reads.scalars_only }
+    }
+}
+
+/// What becomes of the loop variables in an index.
+pub(crate) type Names<'n> = dyn Fn(&Sym) -> Option<Dim> + 'n;
+
+/// Where finished elements of a product go.
+pub(crate) struct Sink {
+    product: Value,
+    root: Value,
+    pointer: V,
+    /// The index of the root over the loop variables of the product's kernel.
+    index: Vec<Dim>,
+    /// Must elements be finished one by one?
+    pub scalars_only: bool,
+}
+
+impl Sink {
+    /// The element type of the product.
+    pub(crate) fn dtype(&self, cx: &Cx<'_>) -> DType {
+        cx.dtype(self.product)
+    }
+
+    /// Finish and store the elements (one per lane) that the product has in `x`, at the index that `names` makes of the loop variables.
+    pub(crate) fn put(&self, cx: &mut Cx<'_>, names: &Names<'_>, x: V) {
+        let index: Vec<Dim> = self.index.iter().map(|d| d.subst(names)).collect();
+        cx.given = Some((self.product, x));
+        let y = cx.value(self.root, &index);
+        cx.given = None;
+        let shape = cx.shape(self.root);
+        cx.store(cx.dtype(self.root), self.pointer, &linear(&index, &shape), &Dim::product(&shape), y);
+    }
+
+    /// Finish elements that lie in memory of the kernel, as numbers: those of the columns `first..end`, of which the first is at `position`.
+    pub(crate) fn put_row(
+        &self,
+        cx: &mut Cx<'_>,
+        (column, names, columns): (&Sym, &Names<'_>, &Dim),
+        (first, end): (V, V),
+        (memory, position, ty): (V, V, Ty),
+    ) {
+        let var = cx.variable(columns);
+        let lanes = if self.scalars_only { 1 } else { ty.lanes };
+        cx.by_vectors(&var.clone(), (first, end), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
+            let here = cx.symbol(&var);
+            let offset = cx.b.sub(here, first);
+            let at = cx.b.add(position, offset);
+            let x = cx.b.load(Ty::vector(ty.elem, cx.lanes), memory, at);
+            let names = |s: &Sym| if s == column { Some(Dim::sym(var.clone())) } else { names(s) };
+            self.put(cx, &names, x);
+            vec![]
+        });
+    }
+}

@@ -1,0 +1,226 @@
+//! The operands of a register tile: where they lie, and one step of a product along its depth.
+use super::{
+    cx::Cx,
+    gemm::{At, CACHE_LINE, Gemm, Part, UNROLL},
+    reduce::wrap,
+};
+use crate::{Machine, scalar};
+use numrsc_ir::{
+    DType, Dim, Scalar,
+    dim::Sym,
+    kernel::{Ty, V},
+};
+
+/// Elements in memory at symbolic positions.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub pointer: V,
+    pub dtype: DType,
+    pub position: Dim,
+    /// Elements of the buffer.
+    pub length: Dim,
+    /// Does the kernel itself write it?
+    pub changes: bool,
+    /// May more columns be read than there are?
+    pub padded: bool,
+    /// What the elements in memory become when they are loaded.
+    pub widen: Option<Scalar>,
+}
+
+impl Place {
+    /// Elements that stay as they are while the kernel runs.
+    pub(crate) fn fixed(pointer: V, dtype: DType, position: Dim, length: Dim) -> Place {
+        Place { pointer, dtype, position, length, changes: false, padded: false, widen: None }
+    }
+
+    /// An element as it enters products.
+    fn decode(&self, cx: &mut Cx<'_>, raw: V) -> V {
+        let x = scalar::decode(cx.b, self.dtype, raw);
+        match &self.widen {
+            None => x,
+            Some(f) => scalar::expression(cx.b, f, &[self.dtype], &[x]),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> i64 {
+        scalar::memory(self.dtype).size()
+    }
+}
+
+/// Rows and vectors of columns of a tile, and lanes of a vector.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile {
+    pub rows: u32,
+    pub vectors: u32,
+    pub lanes: u32,
+}
+
+impl Tile {
+    /// A tile that fits the registers, no wider than the columns there are.
+    pub(crate) fn new(machine: Machine, dtype: DType, columns: &Dim) -> Tile {
+        let lanes = machine.lanes(scalar::number(dtype).size().max(scalar::memory(dtype).size()) as u32);
+        let (rows, vectors) = match machine.registers {
+            0..=7 => (1, 1),
+            8..=15 => (2, 2),
+            16..=31 if machine.vector_bytes <= 16 => (4, 2),
+            16..=31 => (6, 2),
+            _ => (8, 2),
+        };
+        let enough =
+            columns.as_const().map_or(vectors, |n| ceil_div(n, i64::from(lanes)).clamp(1, i64::from(vectors)) as u32);
+        Tile { rows, vectors: enough, lanes }
+    }
+
+    /// Columns of a tile, and of a panel.
+    pub(crate) fn width(self) -> i64 {
+        i64::from(self.vectors * self.lanes)
+    }
+}
+
+/// A vector of columns of a tile: its panel, the first column in it, and the lanes there are.
+pub(super) struct Column {
+    pub panel: Dim,
+    pub within: i64,
+    pub mask: Option<V>,
+}
+
+/// The operands of a tile, by addresses relative to its first elements: what differs from element to element is a constant then, as far as sizes are.
+pub(super) struct Operands<'g> {
+    gemm: &'g Gemm,
+    row: Sym,
+    a: Origin,
+    b: Origin,
+}
+
+struct Origin {
+    pointer: V,
+    position: Dim,
+}
+
+impl<'g> Operands<'g> {
+    pub(super) fn new(gemm: &'g Gemm, cx: &mut Cx<'_>, (row, panel, first): (&Sym, &Dim, &Sym)) -> Operands<'g> {
+        let start = |s: &Sym| {
+            if *s == gemm.row {
+                return Some(Dim::sym(row.clone()));
+            }
+            if *s == gemm.panel {
+                return Some(panel.clone());
+            }
+            if *s == gemm.within {
+                return Some(Dim::ZERO);
+            }
+            let at = gemm.depth.iter().position(|(d, _)| d == s)?;
+            Some(if at + 1 == gemm.depth.len() { Dim::sym(first.clone()) } else { Dim::ZERO })
+        };
+        let mut origin = |place: &Place| {
+            // Checks are made of whole positions.
+            if cx.shared.sanitize {
+                return Origin { pointer: place.pointer, position: Dim::ZERO };
+            }
+            let position = place.position.subst(&start);
+            let bytes = cx.uniform(&(&position * &Dim::Const(place.bytes())));
+            Origin { pointer: cx.b.offset(place.pointer, bytes), position }
+        };
+        let (a, b) = (origin(&gemm.a), origin(&gemm.b));
+        Operands { gemm, row: row.clone(), a, b }
+    }
+
+    /// One round of the innermost loop over the depth.
+    pub(super) fn step(&self, cx: &mut Cx<'_>, depth: &Dim, height: u32, columns: &[Column], sums: &[V]) -> Vec<V> {
+        let gemm = self.gemm;
+        let last = gemm.depth.last().map(|(s, _)| s);
+        let dtype = gemm.out.dtype(cx);
+        let b: Vec<V> = columns
+            .iter()
+            .map(|c| {
+                let position = gemm.b.position.subst(&|s| match s {
+                    s if *s == gemm.panel => Some(c.panel.clone()),
+                    s if *s == gemm.within => Some(Dim::Const(c.within)),
+                    s => (Some(s) == last).then(|| depth.clone()),
+                });
+                load(cx, &gemm.b, &self.b, &position, gemm.tile.lanes, c.mask)
+            })
+            .collect();
+        let mut next = Vec::with_capacity(sums.len());
+        for i in 0..height {
+            let row = &Dim::sym(self.row.clone()) + &Dim::Const(i64::from(i));
+            let position = gemm.a.position.subst(&|s| match s {
+                s if *s == gemm.row => Some(row.clone()),
+                s => (Some(s) == last).then(|| depth.clone()),
+            });
+            let a = load(cx, &gemm.a, &self.a, &position, 1, None);
+            let a = cx.b.splat(a, gemm.tile.lanes);
+            for (j, &b) in b.iter().enumerate() {
+                let sum = sums[i as usize * columns.len() + j];
+                next.push(multiply_add(cx, dtype, a, b, sum));
+            }
+        }
+        next
+    }
+
+    /// Fetch a share of what follows in `b`: all tiles of a block together fetch what the next round over them will read.
+    pub(super) fn fetch_next(&self, cx: &mut Cx<'_>, at: &At, part: &Part, round: V) {
+        let gemm = self.gemm;
+        if !gemm.b.padded || gemm.b.changes || cx.shared.sanitize {
+            return;
+        }
+        let bytes = gemm.tile.width() * i64::from(at.panels) * gemm.b.bytes();
+        let lines = ceil_div(UNROLL * bytes, CACHE_LINE);
+        let tiles = match gemm.rows.as_const() {
+            Some(n) => ceil_div(n.min(gemm.block()), gemm.height()),
+            // Low tiles are few.
+            None if 2 * at.height > gemm.tile.rows => lines,
+            None => 1,
+        };
+        let share = ceil_div(lines, tiles.max(1));
+        let per_round = cx.b.i64(share * CACHE_LINE / UNROLL);
+        let (size, before) = (cx.b.i64(bytes), cx.b.mul(at.number, part.count));
+        let next = cx.b.mul(part.count, size);
+        let skipped = cx.b.mul(before, per_round);
+        let first = cx.b.add(next, skipped);
+        let here = cx.b.mul(round, per_round);
+        let at = cx.b.add(first, here);
+        for line in 0..share {
+            let line = cx.b.i64(line * CACHE_LINE);
+            let at = cx.b.add(at, line);
+            cx.b.prefetch(self.b.pointer, at);
+        }
+    }
+}
+
+/// The quotient of numbers that are not negative, rounded up.
+pub(super) fn ceil_div(a: i64, b: i64) -> i64 {
+    (a + b - 1) / b
+}
+
+/// Elements at a position, as they enter products.
+fn load(cx: &mut Cx<'_>, place: &Place, origin: &Origin, position: &Dim, lanes: u32, mask: Option<V>) -> V {
+    let relative = position - &origin.position;
+    // What differs between the rounds that are written out is added last, so that it is part of the instruction that loads.
+    let constant = relative.terms().iter().find(|t| t.factors.is_empty()).map_or(0, |t| t.coef);
+    let varying = cx.uniform(&(&relative - &Dim::Const(constant)));
+    let constant = cx.b.i64(constant);
+    let index = cx.b.add(varying, constant);
+    let ty = Ty::vector(scalar::memory(place.dtype), lanes);
+    let raw = match mask.filter(|_| !place.padded) {
+        Some(mask) => cx.b.load_fixed_masked(ty, origin.pointer, index, mask),
+        None => {
+            cx.check_bounds(&place.length, index, lanes, true);
+            if place.changes {
+                cx.b.load(ty, origin.pointer, index)
+            } else {
+                cx.b.load_fixed(ty, origin.pointer, index)
+            }
+        }
+    };
+    place.decode(cx, raw)
+}
+
+fn multiply_add(cx: &mut Cx<'_>, dtype: DType, a: V, b: V, sum: V) -> V {
+    if dtype.is_float() {
+        return cx.b.muladd(a, b, sum);
+    }
+    let product = cx.b.mul(a, b);
+    let sum = cx.b.add(sum, product);
+    wrap(cx, dtype, sum)
+}

@@ -1,0 +1,183 @@
+//! Convolutions in blocks of channels against the evaluator, at sizes that random functions do not reach: tiles that end within rows, borders wider
+//! than tiles, strides, dilations, groups, one to three spatial axes, and sizes that only the run knows. Inputs are small multiples of 1/4, so that every
+//! order of summation gives the same bits.
+use numrsc::{compile::Options, native};
+use numrsc_ir::{DType, Data, Dim, Func, Op, Tensor, Type, eval::eval, verify};
+use numrsc_passes::{Machine, layout};
+use numrsc_tests::{
+    generate,
+    native::{GENERATORS, options},
+    rng::Rng,
+};
+
+/// A convolution; pads are those before and behind each axis.
+#[derive(Clone, Debug)]
+struct Case {
+    images: usize,
+    inputs: usize,
+    outputs: usize,
+    groups: usize,
+    input: Vec<usize>,
+    window: Vec<usize>,
+    stride: i64,
+    dilation: i64,
+    pads: (i64, i64),
+}
+
+impl Case {
+    fn new(channels: [usize; 3], input: &[usize], window: &[usize], stride: i64, pads: (i64, i64)) -> Case {
+        let [inputs, outputs, groups] = channels;
+        let (input, window) = (input.to_vec(), window.to_vec());
+        Case { images: 1, inputs, outputs, groups, input, window, stride, dilation: 1, pads }
+    }
+
+    fn op(&self, in_block: i64, out_block: i64) -> Op {
+        let space = self.input.len();
+        Op::Conv {
+            strides: vec![self.stride; space],
+            dilations: vec![self.dilation; space],
+            spread: vec![1; space],
+            low: vec![Dim::Const(self.pads.0); space],
+            high: vec![Dim::Const(self.pads.1); space],
+            groups: self.groups as i64,
+            in_block,
+            out_block,
+        }
+    }
+
+    fn weights(&self) -> Tensor {
+        let shape = [&[self.outputs, self.inputs / self.groups], &self.window[..]].concat();
+        generate::tensor(&mut Rng::new(7), DType::F32, shape, false)
+    }
+
+    /// The convolution alone over blocks; with `open`, all sizes but the channels are symbols.
+    fn blocks(&self, block: usize, open: bool) -> (Func, Tensor) {
+        let in_block = if self.inputs % block == 0 { block } else { 1 };
+        let mut shape = vec![self.images, self.inputs / in_block];
+        shape.extend(&self.input);
+        shape.extend((in_block > 1).then_some(in_block));
+        let mut dims: Vec<Dim> = shape.iter().map(|&n| Dim::Const(n as i64)).collect();
+        if open {
+            dims[0] = Dim::sym("n");
+            (0..self.input.len()).for_each(|d| dims[2 + d] = Dim::sym(format!("s{d}")));
+        }
+        let mut f = Func::new();
+        let x = f.param(Type::tensor(DType::F32, dims)).expect("a parameter");
+        let w = f.push(Op::Const { value: self.weights() }, &[]).expect("a constant");
+        let y = f.push(self.op(in_block as i64, block as i64), &[x, w]).expect("a convolution");
+        f.set_results(vec![y]);
+        (f, generate::tensor(&mut Rng::new(9), DType::F32, shape, false))
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let mut all = vec![
+        Case::new([16, 32, 1], &[9, 13], &[3, 3], 1, (1, 1)),
+        Case::new([16, 24, 1], &[7, 7], &[3, 3], 1, (1, 1)),
+        Case::new([8, 8, 1], &[20, 31], &[3, 3], 2, (1, 1)),
+        Case::new([8, 40, 1], &[5, 4], &[5, 5], 1, (2, 2)),
+        Case::new([24, 16, 1], &[6, 50], &[1, 1], 1, (0, 0)),
+        Case::new([16, 16, 1], &[1, 1], &[1, 1], 1, (0, 0)),
+        Case::new([16, 16, 1], &[11, 9], &[1, 1], 2, (0, 0)),
+        Case::new([16, 16, 1], &[8, 8], &[2, 2], 2, (0, 0)),
+        Case::new([16, 16, 1], &[8, 8], &[1, 1], 1, (-1, -2)),
+        Case::new([16, 16, 1], &[4, 5], &[1, 1], 1, (2, 1)),
+        Case::new([3, 16, 1], &[21, 30], &[7, 7], 2, (3, 3)),
+        Case::new([3, 8, 1], &[33, 33], &[3, 3], 2, (0, 1)),
+        Case::new([32, 64, 2], &[6, 7], &[3, 3], 1, (1, 1)),
+        Case::new([16, 16, 1], &[67], &[5], 1, (2, 2)),
+        Case::new([8, 16, 1], &[3, 4, 5], &[3, 1, 3], 1, (1, 1)),
+        Case::new([16, 16, 16], &[7, 7], &[3, 3], 1, (1, 1)),
+        Case::new([32, 32, 32], &[15, 29], &[3, 3], 2, (1, 1)),
+        Case::new([8, 8, 8], &[9, 40], &[5, 5], 1, (2, 2)),
+        Case::new([8, 8, 8], &[30], &[9], 1, (8, 0)),
+        Case::new([8, 8, 8], &[5, 3], &[7, 7], 1, (3, 3)),
+        Case::new([8, 8, 8], &[5, 13], &[3, 3], 1, (0, 0)),
+        Case::new([64, 64, 1], &[13, 17], &[3, 3], 1, (1, 1)),
+        Case::new([64, 64, 1], &[13, 16], &[3, 3], 1, (0, 2)),
+    ];
+    all.extend([(2, 1), (1, 2), (3, 2)].map(|(images, dilation)| {
+        let case = Case::new([16, 16, 1], &[12, 10], &[3, 3], 1, (dilation, 1));
+        Case { images, dilation, ..case }
+    }));
+    all.push(Case { dilation: 2, images: 2, ..Case::new([16, 16, 16], &[12, 10], &[3, 3], 1, (2, 2)) });
+    all
+}
+
+#[test]
+fn blocks_of_channels() {
+    for case in cases() {
+        for (block, open) in [(4, false), (8, false), (4, true), (8, true)] {
+            if case.outputs % block != 0 {
+                continue;
+            }
+            let (f, x) = case.blocks(block, open);
+            let inputs = [Data::Tensor(x)];
+            let expected = eval(&f, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            for generator in GENERATORS {
+                for sanitize in [false, true] {
+                    let options = Options { sanitize, ..options(generator) };
+                    let model = native::load(&f, &options).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+                    for threads in if sanitize { &[2][..] } else { &[1, 2, 8] } {
+                        let got = native::run(&model, &inputs, *threads);
+                        let got = got.unwrap_or_else(|e| panic!("{generator:?} {block} {open} {case:?}: {e}"));
+                        let same = same(&expected[0], &got[0]);
+                        assert!(same, "{generator:?}, blocks of {block}, open {open}, sanitize {sanitize}: {case:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Equal numbers; zeros may differ in sign.
+fn same(a: &Data, b: &Data) -> bool {
+    let (Data::Tensor(a), Data::Tensor(b)) = (a, b) else { return false };
+    a.shape() == b.shape() && a.to_f64s() == b.to_f64s()
+}
+
+#[test]
+fn layout_changes_no_results() {
+    let machine = |bytes| Machine { vector_bytes: bytes, registers: 16, fused: true };
+    for case in cases().into_iter().filter(|c| c.input.len() == 2 && c.groups == 1) {
+        let f = network(&case);
+        let shape: Vec<usize> = [&[case.images, case.inputs], &case.input[..]].concat();
+        let inputs = [Data::Tensor(generate::tensor(&mut Rng::new(3), DType::F32, shape, false))];
+        let expected = eval(&f, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+        for bytes in [16, 32] {
+            let blocked = layout(&f, machine(bytes)).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            verify(&blocked).unwrap_or_else(|e| panic!("{case:?}: {e}\n{blocked}"));
+            let got = eval(&blocked, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}\n{blocked}"));
+            assert!(expected.iter().zip(&got).all(|(a, b)| same(a, b)), "{case:?}\n{blocked}");
+        }
+        for generator in GENERATORS {
+            let model = native::load(&f, &options(generator)).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            let got = native::run(&model, &inputs, 2).unwrap_or_else(|e| panic!("{generator:?} {case:?}: {e}"));
+            assert!(expected.iter().zip(&got).all(|(a, b)| same(a, b)), "{generator:?} {case:?}");
+        }
+    }
+}
+
+/// A convolution with bias and residual, pooled, joined, cut and padded before another one.
+fn network(case: &Case) -> Func {
+    let g = numrsc_ir::build::Graph::new();
+    let shape: Vec<Dim> = [&[case.images, case.inputs], &case.input[..]].concat().iter().map(|&n| n.into()).collect();
+    let x = g.param(Type::tensor(DType::F32, shape)).expect("a parameter");
+    let mut rng = Rng::new(1);
+    let mut constant =
+        |shape: Vec<usize>| g.constant(generate::tensor(&mut rng, DType::F32, shape, false)).expect("a constant");
+    let c = case.outputs;
+    let w = constant([&[c, case.inputs], &case.window[..]].concat());
+    let (bias, scale, second) = (constant(vec![c, 1, 1]), constant(vec![1, c, 1, 1]), constant(vec![c, 2 * c, 1, 1]));
+    let y = g.push(case.op(1, 1), &[x, w]).expect("a convolution");
+    let y = g.map([y, bias], |[y, b]| (y + b).max(0.0)).expect("bias");
+    let windows = [1, 1].map(|stride| numrsc_ir::build::Window { stride, dilation: 1, low: Dim::ONE, high: Dim::ONE });
+    let pooled = y.window(numrsc_ir::ReduceFn::Max, &[3, 3], &windows).expect("a pool");
+    let joined = g.concat(&[pooled, y], 1).expect("joined");
+    let one = [1, 1].map(|stride| numrsc_ir::build::Window { stride, dilation: 1, low: Dim::ZERO, high: Dim::ZERO });
+    let z = joined.conv(second, &one, &[1, 1], 1).expect("a convolution");
+    let z = g.map([z, y, scale], |[z, y, s]| z + y * s).expect("a residual");
+    let mean = z.reduce(numrsc_ir::ReduceFn::Max, &[2, 3], false).expect("the largest of each channel");
+    let results = [z.value(), mean.value(), joined.value()];
+    g.finish(&results)
+}
