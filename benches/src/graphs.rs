@@ -89,7 +89,7 @@ pub fn heavy(bytes: usize) -> ModelProto {
 /// So many products of one matrix with weights of their own.
 pub fn products(rows: i64, columns: i64, depth: i64, count: i64) -> ModelProto {
     let mut builder = Builder::new();
-    let input = builder.input("rows", &[rows, depth]);
+    let input = builder.input("rows", &[(rows, ""), (depth, "")]);
     for _ in 0..count {
         let weight = builder.weight(&[depth, columns]);
         let product = builder.node("MatMul", &[&input, &weight], vec![]);
