@@ -4,7 +4,7 @@ use bytes::Bytes;
 use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
 use numrsc_ir::{Dim, Func, Type, Value, dim::Sym, types::Elem};
 use numrsc_passes::{
-    Machine,
+    Level, Machine,
     lower::{self, Lowered, MemoryPlan},
 };
 use numrsc_runtime::{
@@ -20,40 +20,79 @@ use std::{
 
 /// All passes in their order. What `numrsc inspect --after` knows and what compiling does derive from this list.
 pub const PIPELINE: &[Pass] = &[
-    Pass { name: "import", why: "first: everything behind it knows the core ops only", step: Step::Import },
+    Pass {
+        name: "import",
+        from: Level::O0,
+        why: "first: everything behind it knows the core ops only",
+        step: Step::Import,
+    },
     Pass {
         name: "prune",
+        from: Level::O0,
         why: "import leaves nodes that no result needs, and nothing behind it should spend time on them",
-        step: Step::Tensor(|func| Ok(func.without_dead_nodes())),
+        step: Step::Tensor(|func, _| Ok(func.without_dead_nodes())),
+    },
+    Pass {
+        name: "unroll",
+        from: Level::O2,
+        why: "before everything that looks at single nodes: the rounds of short loops are ordinary nodes then",
+        step: Step::Tensor(|func, _| numrsc_passes::unroll(func)),
     },
     Pass {
         name: "literals",
+        from: Level::O1,
         why: "before folding: a weight and its zero point are then a function of the weight alone, which may stay narrow",
-        step: Step::Tensor(|func| numrsc_passes::literals(func).map_err(|e| Error::Codegen(e.to_string()))),
+        step: Step::Tensor(|func, _| numrsc_passes::literals(func)),
     },
     Pass {
         name: "fold",
-        why: "before lowering: what is constant needs no kernel, and no place in memory but its own",
-        step: Step::Tensor(|func| numrsc_passes::fold(func).map_err(|e| Error::Codegen(e.to_string()))),
+        from: Level::O1,
+        why: "before optimising: what is constant is one node then, however it was written",
+        step: Step::Tensor(|func, _| numrsc_passes::fold(func)),
     },
     Pass {
-        name: "layout",
-        why: "after everything that knows convolutions by their plain layout, before loops are made of them",
-        step: Step::Fitted(|func, machine| {
-            numrsc_passes::layout(func, machine).map_err(|e| Error::Codegen(e.to_string()))
+        name: "optimise",
+        from: Level::O2,
+        why: "on the smallest graph, and before anything is decided about loops and memory",
+        step: Step::Tensor(|func, cx| {
+            numrsc_passes::optimise(func, cx.level, cx.machine, cx.without).map(|(func, _)| func)
         }),
     },
     Pass {
+        name: "fold-again",
+        from: Level::O2,
+        why: "rules move work to constants and leave it to folding",
+        step: Step::Tensor(|func, _| numrsc_passes::fold(func)),
+    },
+    Pass {
+        name: "layout",
+        from: Level::O2,
+        why: "after everything that knows convolutions by their plain layout, before loops are made of them",
+        step: Step::Tensor(|func, cx| numrsc_passes::layout(func, cx.machine)),
+    },
+    Pass {
         name: "lower",
+        from: Level::O0,
         why: "last: loops and memory are planned for exactly the ops that are left",
         step: Step::Lower,
     },
 ];
 
+/// What passes may choose by.
+#[derive(Clone, Copy, Debug)]
+pub struct PassContext<'o> {
+    pub level: Level,
+    pub machine: Machine,
+    /// Rules of the optimiser that are not used.
+    pub without: &'o [String],
+}
+
 /// A row of [`PIPELINE`].
 #[derive(Debug)]
 pub struct Pass {
     pub name: &'static str,
+    /// The lowest level that runs it.
+    pub from: Level,
     /// Why it is at this place.
     pub why: &'static str,
     step: Step,
@@ -64,9 +103,7 @@ enum Step {
     /// Done by the front end before.
     Import,
     /// From tensor IR to tensor IR.
-    Tensor(fn(&Func) -> Result<Func>),
-    /// The same, for a machine.
-    Fitted(fn(&Func, Machine) -> Result<Func>),
+    Tensor(fn(&Func, PassContext<'_>) -> numrsc_passes::Result<Func>),
     /// From tensor IR to kernel IR.
     Lower,
 }
@@ -97,6 +134,9 @@ pub struct Options {
     pub triple: String,
     /// A name, `native`, or empty for the plainest CPU of the triple.
     pub cpu: String,
+    pub level: Level,
+    /// Rules of the optimiser that are not used, by name.
+    pub without_rules: Vec<String>,
     /// Check every access of memory at run time.
     pub sanitize: bool,
     /// Threads that compile; 0 for as many as there are cores.
@@ -111,6 +151,8 @@ impl Default for Options {
             generator: Generator::Llvm,
             triple: String::new(),
             cpu: "native".into(),
+            level: Level::default(),
+            without_rules: vec![],
             sanitize: false,
             jobs: 0,
             cache: None,
@@ -199,12 +241,14 @@ pub fn run_until<'f>(
     phases: &mut Phases,
 ) -> Result<Stage<'f>> {
     let mut stage = Stage::Tensor(Cow::Borrowed(func));
-    for pass in PIPELINE {
+    let cx = PassContext { level: options.level, machine: codegen.machine, without: &options.without_rules };
+    for pass in PIPELINE.iter().filter(|p| p.from <= options.level) {
         let start = Instant::now();
         stage = match (&pass.step, stage) {
             (Step::Import, stage) => stage,
-            (Step::Tensor(run), Stage::Tensor(func)) => Stage::Tensor(Cow::Owned(run(&func)?)),
-            (Step::Fitted(run), Stage::Tensor(func)) => Stage::Tensor(Cow::Owned(run(&func, codegen.machine)?)),
+            (Step::Tensor(run), Stage::Tensor(func)) => {
+                Stage::Tensor(Cow::Owned(run(&func, cx).map_err(|e| Error::Codegen(e.to_string()))?))
+            }
             (Step::Lower, Stage::Tensor(func)) => {
                 let options = lower::Options { machine: codegen.machine, sanitize: options.sanitize };
                 let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;

@@ -8,6 +8,39 @@ use crate::{
 };
 use std::{fmt::Write, sync::Arc};
 
+/// An attribute as data that knows nothing of its op: what an e-graph holds. Whole numbers are constant dimensions, so that `[1, 0]` is the same leaf
+/// whether an op reads it as axes or as sizes.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Leaf {
+    Dim(Dim),
+    Bool(bool),
+    Word(&'static str),
+    DType(DType),
+    List(Vec<Leaf>),
+}
+
+impl Leaf {
+    pub fn int(n: i64) -> Leaf {
+        Leaf::Dim(Dim::Const(n))
+    }
+
+    pub fn as_int(&self) -> Option<i64> {
+        i64::from_leaf(self)
+    }
+}
+
+impl std::fmt::Display for Leaf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Leaf::Dim(d) => write!(f, "{d}"),
+            Leaf::Bool(b) => write!(f, "{b}"),
+            Leaf::Word(w) => f.write_str(w),
+            Leaf::DType(d) => write!(f, "{d}"),
+            Leaf::List(l) => write!(f, "[{}]", crate::types::join(l, ",")),
+        }
+    }
+}
+
 /// A type that can be an attribute of an op.
 pub trait Attr: std::fmt::Debug {
     fn print(&self, out: &mut String);
@@ -23,23 +56,37 @@ pub trait Attr: std::fmt::Debug {
     fn map_dims(&self, f: &dyn Fn(&Dim) -> Dim) -> Self
     where
         Self: Sized;
+    /// The attribute as a leaf; `None` for those that e-graphs do not hold.
+    fn to_leaf(&self) -> Option<Leaf> {
+        None
+    }
+    fn from_leaf(_: &Leaf) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
 /// Attributes that print by `Display` and mention no dimensions.
 macro_rules! plain {
-    ($($ty:ty => $parse:expr;)*) => { $(
+    ($($ty:ty => $parse:expr $(, $to:expr, $from:pat => $back:expr)?;)*) => { $(
         impl Attr for $ty {
             fn print(&self, out: &mut String) { write!(out, "{self}").expect("writing to a string"); }
             fn parse(p: &mut Parser<'_>) -> Result<Self> { let f: fn(&mut Parser<'_>) -> Result<Self> = $parse; f(p) }
             fn map_dims(&self, _: &dyn Fn(&Dim) -> Dim) -> Self { self.clone() }
+            $(
+                fn to_leaf(&self) -> Option<Leaf> { Some($to(*self)) }
+                fn from_leaf(leaf: &Leaf) -> Option<Self> { match leaf { $from => $back, _ => None } }
+            )?
         }
     )* };
 }
 
 plain! {
-    i64 => |p| p.int();
-    bool => |p| match p.word()? { "true" => Ok(true), "false" => Ok(false), w => Err(p.error(format!("expected true or false, got `{w}`"))) };
-    DType => |p| p.dtype();
+    i64 => |p| p.int(), Leaf::int, Leaf::Dim(d) => d.as_const();
+    bool => |p| match p.word()? { "true" => Ok(true), "false" => Ok(false), w => Err(p.error(format!("expected true or false, got `{w}`"))) }, Leaf::Bool, Leaf::Bool(b) => Some(*b);
+    DType => |p| p.dtype(), Leaf::DType, Leaf::DType(d) => Some(*d);
     Scalar => |p| p.scalar();
 }
 
@@ -64,6 +111,15 @@ impl Attr for Dim {
     }
     fn map_dims(&self, f: &dyn Fn(&Dim) -> Dim) -> Dim {
         f(self)
+    }
+    fn to_leaf(&self) -> Option<Leaf> {
+        Some(Leaf::Dim(self.clone()))
+    }
+    fn from_leaf(leaf: &Leaf) -> Option<Dim> {
+        match leaf {
+            Leaf::Dim(d) => Some(d.clone()),
+            _ => None,
+        }
     }
 }
 
@@ -136,6 +192,15 @@ impl<T: Attr> Attr for Vec<T> {
     fn map_dims(&self, f: &dyn Fn(&Dim) -> Dim) -> Vec<T> {
         self.iter().map(|x| x.map_dims(f)).collect()
     }
+    fn to_leaf(&self) -> Option<Leaf> {
+        self.iter().map(Attr::to_leaf).collect::<Option<_>>().map(Leaf::List)
+    }
+    fn from_leaf(leaf: &Leaf) -> Option<Vec<T>> {
+        match leaf {
+            Leaf::List(l) => l.iter().map(T::from_leaf).collect(),
+            _ => None,
+        }
+    }
 }
 
 /// Declare an enum whose variants are words in the textual form.
@@ -150,6 +215,12 @@ macro_rules! words {
                 match p.word()? { $($word => Ok($name::$var),)* w => Err(p.error(format!("`{w}` is not a {}", stringify!($name)))) }
             }
             fn map_dims(&self, _: &dyn Fn(&Dim) -> Dim) -> $name { *self }
+            fn to_leaf(&self) -> Option<$crate::attr::Leaf> {
+                Some($crate::attr::Leaf::Word(match self { $($name::$var => $word),* }))
+            }
+            fn from_leaf(leaf: &$crate::attr::Leaf) -> Option<$name> {
+                match leaf { $($crate::attr::Leaf::Word($word) => Some($name::$var),)* _ => None }
+            }
         }
     };
 }

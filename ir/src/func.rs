@@ -88,6 +88,22 @@ impl Func {
         Ok(v)
     }
 
+    /// Append the nodes of another function, with these values for its parameters; gives its results.
+    pub fn inline(&mut self, part: &Func, inputs: &[Value]) -> Result<Vec<Value>> {
+        let mut placed: Vec<Value> = Vec::with_capacity(part.nodes.len());
+        for node in &part.nodes {
+            let value = match &node.op {
+                Op::Param { index, .. } => inputs[*index as usize],
+                op => {
+                    let args: Vec<Value> = node.args.iter().map(|a| placed[a.0 as usize]).collect();
+                    self.push(op.clone(), &args)?
+                }
+            };
+            placed.push(value);
+        }
+        Ok(part.results.iter().map(|r| placed[r.0 as usize]).collect())
+    }
+
     /// The symbols that a node introduces: those in its type or attributes that nothing before it mentions.
     pub fn defined_syms(node: &Node) -> Vec<Sym> {
         match &node.op {

@@ -19,6 +19,7 @@ pub mod types;
 pub mod verify;
 pub mod view;
 
+pub use attr::Leaf;
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{Error, Result};

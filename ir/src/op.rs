@@ -2,7 +2,7 @@
 //! printing, parsing, type inference and the reference page are derived from the rows.
 use crate::{
     DType, Dim, Func, Result, Scalar, Tensor, Type,
-    attr::{Attr, words},
+    attr::{Attr, Leaf, words},
     dim::Sym,
     infer, refuse,
     types::Elem,
@@ -60,6 +60,17 @@ macro_rules! ops {
                         Ok(Some(Op::$var { $($attr),* }))
                     } )*
                     _ => Ok(None),
+                }
+            }
+
+            /// The op called `name` with these attributes, in table order.
+            pub fn from_leaves(name: &str, leaves: &[Leaf]) -> Option<Op> {
+                match name {
+                    $( $name => {
+                        let [$($attr),*] = leaves else { return None };
+                        Some(Op::$var { $($attr: Attr::from_leaf($attr)?),* })
+                    } )*
+                    _ => None,
                 }
             }
 
@@ -170,6 +181,11 @@ impl Op {
 
     fn wrong_count(&self, got: usize) -> Result<Type> {
         refuse!("`{}` takes ({}), got {got} operands", self.name(), self.info().operands.join(", "))
+    }
+
+    /// The attributes as leaves, in table order; `None` for an op with an attribute that is no leaf.
+    pub fn leaves(&self) -> Option<Vec<Leaf>> {
+        self.attrs().iter().map(|(_, a)| a.to_leaf()).collect()
     }
 
     /// The functions nested in this op.

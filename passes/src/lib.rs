@@ -1,6 +1,7 @@
 //! Passes of numrsc: from the imported tensor IR to kernels, an entry function and a memory plan.
 //!
 //! Passes are pure functions from one IR to the next and know targets only as data.
+pub mod egraph;
 mod error;
 mod fold;
 mod layout;
@@ -8,10 +9,13 @@ mod literals;
 pub mod lower;
 mod machine;
 pub mod scalar;
+mod unroll;
 mod weights;
 
+pub use egraph::{Level, optimise};
 pub use error::{Error, Result};
 pub use fold::fold;
 pub use layout::layout;
 pub use literals::literals;
 pub use machine::Machine;
+pub use unroll::unroll;

@@ -43,7 +43,7 @@ pub fn literals(func: &Func) -> Result<Func> {
 }
 
 /// The one number that all elements are.
-fn one_number(value: &Tensor) -> Option<Lit> {
+pub(crate) fn one_number(value: &Tensor) -> Option<Lit> {
     if value.dtype() == DType::Str || value.is_empty() {
         return None;
     }

@@ -7,4 +7,5 @@ pub mod judge;
 pub mod kernels;
 pub mod native;
 pub mod rng;
+pub mod rules;
 pub mod sway;

@@ -3,12 +3,19 @@ use numrsc::{
     compile::{Generator, Options},
     native::Native,
 };
+use numrsc_passes::Level;
 
 pub const GENERATORS: [Generator; 2] = [Generator::Llvm, Generator::Cranelift];
 
-/// For this machine, compiling on the thread that asks.
+/// For this machine, compiling on the thread that asks, at the level that `NUMRSC_LEVEL` names.
 pub fn options(generator: Generator) -> Options {
-    Options { generator, jobs: 1, ..Options::default() }
+    let level = match std::env::var("NUMRSC_LEVEL").as_deref() {
+        Ok("0") => Level::O0,
+        Ok("1") => Level::O1,
+        Ok("3") => Level::O3,
+        _ => Level::O2,
+    };
+    Options { generator, level, jobs: 1, ..Options::default() }
 }
 
 /// Compiles by this generator and runs on two threads.

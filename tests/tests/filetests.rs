@@ -7,7 +7,7 @@ use numrsc_ir::{
     parse, verify,
 };
 use numrsc_passes::{
-    Machine,
+    Level, Machine,
     lower::{Lowered, Options, lower},
 };
 use std::{
@@ -116,6 +116,39 @@ fn fold() {
         let folded = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&folded).unwrap_or_else(|e| panic!("{e}\n{input}"));
         folded.to_string()
+    });
+}
+
+#[test]
+fn unroll() {
+    run("unroll", |input| {
+        let unrolled = numrsc_passes::unroll(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&unrolled).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        unrolled.to_string()
+    });
+}
+
+const AVX2: Machine = Machine { vector_bytes: 32, registers: 16, fused: true };
+
+/// Which composites are found.
+#[test]
+fn recognise() {
+    run("recognise", |input| {
+        let (_, report) =
+            numrsc_passes::optimise(&function(input), Level::O2, AVX2, &[]).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        report.recognised.iter().map(|(name, n)| format!("{name} {n}\n")).collect()
+    });
+}
+
+/// At the highest level, without folding.
+#[test]
+fn optimise() {
+    run("optimise", |input| {
+        let level = if input.contains("// -O2") { Level::O2 } else { Level::O3 };
+        let (better, _) =
+            numrsc_passes::optimise(&function(input), level, AVX2, &[]).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&better).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        better.to_string()
     });
 }
 

@@ -1,10 +1,10 @@
 //! `numrsc inspect`: what a model or an artifact takes, gives and is made of.
-use super::{CodeBackend, Failure, ImportArgs, Outcome, artifact, bytes, table};
+use super::{CodeBackend, Failure, ImportArgs, LevelArgs, Outcome, artifact, bytes, table};
 use numrsc::{
     compile::{self, Codegen, Options, PIPELINE, Pass, Phases, Stage},
     onnx::{self, Model, import},
 };
-use numrsc_ir::{Func, Op, print, view};
+use numrsc_ir::{Func, Op, Value, print, view};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::Write,
@@ -20,17 +20,19 @@ pub(crate) struct Args {
     import: ImportArgs,
     #[command(flatten)]
     format: Format,
-    /// With --after: the code generator to prepare for
-    #[arg(long, value_enum, default_value_t, requires = "after")]
+    /// With --after and --explain: the code generator to prepare for
+    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["json", "dot", "ir"])]
     backend: CodeBackend,
-    /// With --after: the machine to prepare for [default: this one]
-    #[arg(long, value_name = "TRIPLE", requires = "after")]
+    /// With --after and --explain: the machine to prepare for [default: this one]
+    #[arg(long, value_name = "TRIPLE", conflicts_with_all = ["json", "dot", "ir"])]
     target: Option<String>,
-    /// With --after: the processor to prepare for
-    #[arg(long, value_name = "NAME", requires = "after")]
+    /// With --after and --explain: the processor to prepare for
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "dot", "ir"])]
     cpu: Option<String>,
-    /// With --after: check every access of memory
-    #[arg(long, requires = "after")]
+    #[command(flatten)]
+    level: LevelArgs,
+    /// With --after and --explain: check every access of memory
+    #[arg(long, conflicts_with_all = ["json", "dot", "ir"])]
     sanitize: bool,
 }
 
@@ -49,6 +51,22 @@ struct Format {
     /// Print the IR as text after a pass; large constants are left out
     #[arg(long, value_name = "PASS", value_parser = find_pass, long_help = after_help())]
     after: Option<&'static Pass>,
+    /// Print what the optimiser did: predicted cost before and after, and the rules that fired. With a node of `--after fold` (such as %12), print the proof
+    /// that what it became is equal to it
+    #[arg(long, value_name = "NODE", num_args = 0..=1, require_equals = true, default_missing_value = "", value_parser = parse_node)]
+    explain: Option<Node>,
+}
+
+/// A node to explain, or the whole model.
+type Node = Option<Value>;
+
+fn parse_node(text: &str) -> Result<Node, String> {
+    let number = text.strip_prefix('%').unwrap_or(text);
+    match number.parse() {
+        _ if text.is_empty() => Ok(None),
+        Ok(n) => Ok(Some(Value(n))),
+        Err(_) => Err("a node is a number, such as %12".into()),
+    }
 }
 
 fn find_pass(name: &str) -> Result<&'static Pass, String> {
@@ -79,7 +97,9 @@ pub(crate) fn weight_bytes(func: &Func) -> usize {
 pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
     if let Some(content) = compile::read_artifact(&args.model)? {
         return match &args.format {
-            Format { json, dot: false, ir: false, after: None } => artifact::inspect(&args.model, &content, *json),
+            Format { json, dot: false, ir: false, after: None, explain: None } => {
+                artifact::inspect(&args.model, &content, *json)
+            }
             _ => Err(Failure::Usage(format!("{} is an artifact: it has no IR any more", args.model.display()))),
         };
     }
@@ -89,6 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
         Format { json: true, .. } => println!("{:#}", json(&model, &func)),
         Format { dot: true, .. } => show_text(&view::dot(&func))?,
         Format { ir: true, .. } => show_text(&print::func(&func, print::Detail::Brief))?,
+        Format { explain: Some(node), .. } => show_text(&explain(args, *node, &func)?)?,
         Format { after: Some(pass), .. } => show_text(&after(args, pass, &func)?)?,
         _ => people(&model, &func),
     }
@@ -103,15 +124,51 @@ fn show_text(text: &str) -> Result<(), Failure> {
     }
 }
 
-fn after(args: &Args, pass: &Pass, func: &Func) -> Result<String, Failure> {
+/// What the optimiser did, or why a node became what it became.
+fn explain(args: &Args, node: Option<Value>, func: &Func) -> Result<String, Failure> {
+    let options = options(args);
+    let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let fold = find_pass("fold").map_err(Failure::Usage)?;
+    let folded = match compile::run_until(func, Some(fold), &codegen, &options, &mut Phases::new())? {
+        Stage::Tensor(func) => func,
+        Stage::Kernel(_) => unreachable!("folding is before lowering"),
+    };
+    let failed = |e: numrsc_passes::Error| Failure::Other(e.to_string());
+    if let Some(node) = node {
+        if node.0 as usize >= folded.nodes().len() {
+            return Err(Failure::Usage(format!("there is no node {node} after `fold`")));
+        }
+        return numrsc_passes::egraph::explain(&folded, node, options.level, codegen.machine).map_err(failed);
+    }
+    let (_, report) =
+        numrsc_passes::optimise(&folded, options.level, codegen.machine, &options.without_rules).map_err(failed)?;
+    let ms = |picoseconds: u64| format!("{:.3} ms", picoseconds as f64 / 1e9);
+    let mut rows = vec![
+        ("predicted before".to_owned(), ms(report.before)),
+        ("predicted after".to_owned(), ms(report.after)),
+        ("regions".to_owned(), format!("{} ({} different)", report.regions, report.distinct)),
+    ];
+    rows.extend(report.recognised.iter().map(|(name, n)| (format!("recognised {name}"), n.to_string())));
+    rows.extend(report.fired.iter().map(|(name, n)| (format!("rule {name}"), n.to_string())));
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    Ok(rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect())
+}
+
+fn options(args: &Args) -> Options {
     let plain = if args.target.is_some() { "" } else { "native" };
-    let options = Options {
+    Options {
         generator: args.backend.generator(),
         triple: args.target.clone().unwrap_or_default(),
         cpu: args.cpu.clone().unwrap_or_else(|| plain.to_owned()),
+        level: args.level.level,
+        without_rules: args.level.without_rule.clone(),
         sanitize: args.sanitize,
         ..Options::default()
-    };
+    }
+}
+
+fn after(args: &Args, pass: &Pass, func: &Func) -> Result<String, Failure> {
+    let options = options(args);
     let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     Ok(match compile::run_until(func, Some(pass), &codegen, &options, &mut Phases::new())? {
         Stage::Tensor(func) => print::func(&func, print::Detail::Brief),

@@ -17,6 +17,7 @@ use numrsc::{
     onnx::{Model, import},
 };
 use numrsc_ir::{Func, Type};
+use numrsc_passes::Level;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -96,9 +97,39 @@ impl CodeBackend {
     }
 }
 
+/// How much to optimise.
+#[derive(Debug, clap::Args)]
+struct LevelArgs {
+    /// 0: nothing; 1: constants and cleanups; 2: all rules that keep every bit; 3: also rules that change floats by rounding, and a wider search
+    #[arg(short = 'O', value_name = "LEVEL", default_value = "2", value_parser = parse_level)]
+    level: Level,
+    /// Do not use a rule of the optimiser (see `numrsc inspect --explain`); may be given more than once
+    #[arg(long, value_name = "RULE", value_parser = known_rule)]
+    without_rule: Vec<String>,
+}
+
+fn known_rule(name: &str) -> Result<String, String> {
+    match numrsc_passes::egraph::rule_names().contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err("there is no such rule".into()),
+    }
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    match text {
+        "0" => Ok(Level::O0),
+        "1" => Ok(Level::O1),
+        "2" => Ok(Level::O2),
+        "3" => Ok(Level::O3),
+        _ => Err("levels are 0 to 3".into()),
+    }
+}
+
 /// Options of commands that generate code.
 #[derive(Debug, clap::Args)]
 struct BuildArgs {
+    #[command(flatten)]
+    level: LevelArgs,
     /// The processor to compile for: a name as LLVM knows it, or `native` [default: native; the plainest one of another --target]
     #[arg(long, value_name = "NAME")]
     cpu: Option<String>,
@@ -120,6 +151,8 @@ impl BuildArgs {
             generator,
             triple: target.unwrap_or_default().to_owned(),
             cpu: self.cpu.clone().unwrap_or_else(|| plain.to_owned()),
+            level: self.level.level,
+            without_rules: self.level.without_rule.clone(),
             sanitize: self.sanitize,
             jobs: self.jobs.map_or(0, NonZeroUsize::get),
             cache: if self.no_cache { None } else { cache_directory(quiet) },

@@ -6,7 +6,7 @@ use super::{
 };
 use numrsc_ir::{
     dim::Sym,
-    kernel::{Block, Kind, Module, Stmt},
+    kernel::{Kind, Module},
 };
 use numrsc_passes::lower::{Lowered, MemoryPlan, THREADS};
 use std::{
@@ -86,6 +86,8 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
             "cpu_features": w.codegen.features,
             "dims": import.dims,
             "distinct_dims": import.distinct_dims,
+            "level": w.options.level as u8,
+            "without_rules": w.options.without_rules,
             "sanitize": w.options.sanitize,
             "jobs": w.options.jobs,
             "cache": w.options.cache.as_ref().map(|c| c.display().to_string()),
@@ -95,6 +97,7 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
         "kernels": functions,
         "distinct_kernels": kernels.distinct,
         "launches": kernels.launches,
+        "moved_bytes": lowered.moved,
         "code_bytes": code,
         "weight_bytes": lowered.weights.size(),
         "memory": {
@@ -134,18 +137,8 @@ impl Kernels {
             Compiled::Text(_) => true,
         };
         let kernels = module.functions.iter().enumerate().filter(|(i, f)| f.kind == Kind::Kernel && own(*i));
-        Kernels { distinct: kernels.count(), launches: module.functions.iter().map(|f| launches(&f.body)).sum() }
+        Kernels { distinct: kernels.count(), launches: lowered(w).launches() }
     }
-}
-
-fn launches(block: &Block) -> usize {
-    let of = |stmt: &Stmt| match stmt {
-        Stmt::Launch { .. } => 1,
-        Stmt::For { body, .. } => launches(body),
-        Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => launches(a) + launches(b),
-        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Fail { .. } | Stmt::Barrier => 0,
-    };
-    block.stmts.iter().map(of).sum()
 }
 
 /// The arena for sizes that stand for those nobody gave.

@@ -1,5 +1,5 @@
 //! `numrsc test`: run standard ONNX test folders.
-use super::{Backend, Failure, Outcome};
+use super::{Backend, Failure, LevelArgs, Outcome};
 use numrsc::{
     compile,
     conformance::{self, Executor, Reference},
@@ -22,6 +22,8 @@ pub(crate) struct Args {
     /// Threads that run each compiled model
     #[arg(long, value_name = "N", default_value = "1")]
     threads: NonZeroUsize,
+    #[command(flatten)]
+    level: LevelArgs,
     /// Check every access of memory of compiled models
     #[arg(long)]
     sanitize: bool,
@@ -43,7 +45,13 @@ impl Args {
     fn executor(&self) -> Box<dyn Executor + Sync> {
         let Some(generator) = self.backend.generator() else { return Box::new(Reference) };
         // Tests run side by side already.
-        let options = compile::Options { generator, sanitize: self.sanitize, jobs: 1, ..Default::default() };
+        let options = compile::Options {
+            generator,
+            level: self.level.level,
+            sanitize: self.sanitize,
+            jobs: 1,
+            ..Default::default()
+        };
         Box::new(Native { options, threads: self.threads.get() })
     }
 }

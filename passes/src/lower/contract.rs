@@ -323,16 +323,12 @@ impl Product<'_> {
             positions
         });
         let panels = self.panels(&mut cx, &sizes, &columns);
-        let mut last = |loops: &[(Sym, Dim)]| {
-            loops.last().cloned().unwrap_or_else(|| {
-                let s = cx.variable(&Dim::ONE);
-                (s, Dim::ONE)
-            })
-        };
-        let ((row, row_count), (column, column_count)) = (last(&rows.loops), last(&columns.loops));
+        let mut row_loops = rows.loops.clone();
+        let mut one = || (cx.variable(&Dim::ONE), Dim::ONE);
+        let (row, row_count) = longest(&row_loops).map_or_else(&mut one, |at| row_loops.remove(at));
+        let (column, column_count) = columns.loops.last().cloned().unwrap_or_else(one);
         let column_loops = &columns.loops[..columns.loops.len().saturating_sub(1)];
-        let row_loops = &rows.loops[..rows.loops.len().saturating_sub(1)];
-        let outer: Vec<_> = [&batch.loops[..], column_loops, row_loops].concat();
+        let outer: Vec<_> = [&batch.loops[..], column_loops, &row_loops].concat();
         let out = self.out_index(&batch.index, &rows.index, &columns.index);
         let in_place = epilogue.in_place(&mut cx, &out);
         let (a_buffer, a_position) =
@@ -383,6 +379,12 @@ impl Product<'_> {
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
         Kernel { function: builder.finish("contract", vec![]), args, extent, work, in_place }
     }
+}
+
+/// The loop with the most rounds, as far as they are known: rows that share columns should be many. Of equal ones the last.
+fn longest(loops: &[(Sym, Dim)]) -> Option<usize> {
+    const TYPICAL: i64 = 64;
+    (0..loops.len()).max_by_key(|&i| (loops[i].1.eval(&|_| Some(TYPICAL)).unwrap_or(TYPICAL), i))
 }
 
 /// Variables for any index of these sizes.

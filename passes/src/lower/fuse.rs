@@ -15,7 +15,7 @@ use numrsc_ir::{
     dim::{Atom, Sym},
     kernel::V,
 };
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How a consumer reads an operand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -77,6 +77,73 @@ pub(crate) struct Fusion {
     pub reads: Vec<BTreeSet<Value>>,
     /// The products that are computed for another node, by that node.
     pub epilogues: HashMap<Value, Epilogue>,
+}
+
+/// What running a function costs besides arithmetic.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Traffic {
+    pub kernels: u64,
+    /// Bytes read and written, for typical sizes.
+    pub moved: u64,
+}
+
+impl Fusion {
+    /// The kernels of a function and the bytes they move. What is `free` is computed when compiling.
+    pub(crate) fn traffic(&self, func: &Func, free: &dyn Fn(Value) -> bool) -> Traffic {
+        let bytes = |v: Value| func.ty(v).as_tensor().map_or(0, crate::egraph::cost::bytes);
+        let mut traffic = Traffic::default();
+        // What of each stored tensor a node wants: through a slice or gather, no more than that gives.
+        let mut wants: Vec<BTreeMap<Value, u64>> = Vec::with_capacity(func.nodes().len());
+        for (v, node) in func.values() {
+            let mut of: BTreeMap<Value, u64> = BTreeMap::new();
+            for a in &node.args {
+                let each = if self.stored[a.0 as usize] {
+                    BTreeMap::from([(*a, bytes(*a))])
+                } else {
+                    wants[a.0 as usize].clone()
+                };
+                each.into_iter().for_each(|(x, n)| {
+                    let most = of.entry(x).or_insert(0);
+                    *most = n.max(*most);
+                });
+            }
+            if matches!(node.op, Op::Slice { .. } | Op::Gather { .. }) {
+                of.values_mut().for_each(|n| *n = bytes(v).min(*n));
+            }
+            let computed = !matches!(node.op, Op::Param { .. } | Op::Const { .. }) && node.op.bodies().is_empty();
+            if self.stored[v.0 as usize] && computed && !free(v) {
+                traffic.kernels += 1;
+                traffic.moved += bytes(v) + of.values().sum::<u64>();
+            }
+            if self.is_packed(func, v) && !free(node.args[1]) {
+                traffic.kernels += 1;
+                traffic.moved += 2 * bytes(node.args[1]);
+            }
+            wants.push(of);
+        }
+        traffic
+    }
+
+    /// Does a contraction pack its second operand, because its columns do not lie one after the other?
+    fn is_packed(&self, func: &Func, v: Value) -> bool {
+        let node = func.node(v);
+        let Op::Contract { b_batch, b_sum, .. } = &node.op else { return false };
+        let mut operand = node.args[1];
+        let mut last = func.ty(operand).as_tensor().map_or(0, |t| t.rank() as i64) - 1;
+        if b_batch.contains(&last) || b_sum.contains(&last) {
+            return true;
+        }
+        while !self.stored[operand.0 as usize] && is_view(&func.node(operand).op) {
+            if let Op::Transpose { perm } = &func.node(operand).op
+                && perm.last() != Some(&last)
+            {
+                return true;
+            }
+            operand = func.node(operand).args[0];
+            last = func.ty(operand).as_tensor().map_or(0, |t| t.rank() as i64) - 1;
+        }
+        false
+    }
 }
 
 /// Decide for a function of which `results` have to be in memory.

@@ -22,10 +22,15 @@ mod weights;
 mod window;
 
 use crate::{Machine, Result, layout};
-use numrsc_ir::{DType, Func, Lit, Scalar, ScalarFn, Tensor, kernel::Module, scalar::Step};
+use numrsc_ir::{
+    DType, Func, Lit, Op, Scalar, ScalarFn, Tensor,
+    kernel::{Block, Module, Stmt},
+    scalar::Step,
+};
 
 pub(crate) use contract::packs;
 pub use entry::{MemoryPlan, THREADS};
+pub(crate) use fuse::Traffic;
 pub use weights::Weights;
 
 /// What lowering may choose by.
@@ -44,12 +49,44 @@ pub struct Lowered {
     /// What the code `n + 1` of a failed run means.
     pub messages: Vec<String>,
     pub memory: MemoryPlan,
+    /// Bytes that kernels read and write in one run, loops counted once, for typical sizes.
+    pub moved: u64,
+}
+
+impl Lowered {
+    /// Launches of kernels; one in a loop counts once.
+    pub fn launches(&self) -> usize {
+        self.module.functions.iter().map(|f| launches(&f.body)).sum()
+    }
+}
+
+fn launches(block: &Block) -> usize {
+    let of = |stmt: &Stmt| match stmt {
+        Stmt::Launch { .. } => 1,
+        Stmt::For { body, .. } => launches(body),
+        Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => launches(a) + launches(b),
+        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Fail { .. } | Stmt::Barrier => 0,
+    };
+    block.stmts.iter().map(of).sum()
 }
 
 /// Lower a verified function.
 pub fn lower(func: &Func, options: &Options) -> Result<Lowered> {
     let func = layout::without_odd_blocks(&func.without_dead_nodes(), options.machine)?;
     entry::lower(&func, options)
+}
+
+/// The kernels and bytes moved of a part of a function, of whose parameters some are constant.
+pub(crate) fn traffic(func: &Func, constant: &[bool], machine: Machine) -> Traffic {
+    let mut free: Vec<bool> = Vec::with_capacity(func.nodes().len());
+    for node in func.nodes() {
+        free.push(match &node.op {
+            Op::Param { index, .. } => constant.get(*index as usize).copied().unwrap_or(false),
+            _ => node.args.iter().all(|a| free[a.0 as usize]),
+        });
+    }
+    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(machine, false));
+    fusion.traffic(func, &|v| free[v.0 as usize])
 }
 
 /// A constant of one element, which needs no memory.

@@ -66,6 +66,8 @@ pub(crate) struct Entry {
     plan: Plan,
     /// A kernel that copies bytes, once there is one.
     copy: Option<FuncId>,
+    /// Bytes that kernels read and write.
+    moved: u64,
 }
 
 /// A function in the course of being lowered.
@@ -98,6 +100,7 @@ impl Entry {
             weights: Weights::default(),
             plan: Plan::default(),
             copy: None,
+            moved: 0,
         }
     }
 
@@ -107,7 +110,7 @@ impl Entry {
         localise(&mut entry);
         self.functions.push(entry);
         let module = Module { functions: self.functions };
-        Lowered { module, weights: self.weights, messages: self.shared.messages, memory }
+        Lowered { module, weights: self.weights, messages: self.shared.messages, memory, moved: self.moved }
     }
 
     /// A slot of the run context.
@@ -154,9 +157,11 @@ impl Entry {
     ) -> Result<Vec<Slot>> {
         let stored: Vec<Value> =
             func.results().iter().zip(homes).filter(|(_, h)| **h != ResultHome::Scalar).map(|(r, _)| *r).collect();
+        let fusion = fuse(func, &stored, &mut self.shared);
+        self.moved += fusion.traffic(func, &|_| false).moved;
         let mut frame = Frame {
             scope: Scope { func, buffers: HashMap::new() },
-            fusion: fuse(func, &stored, &mut self.shared),
+            fusion,
             sizes: Sizes::new(symbols),
             memory: HashMap::new(),
             others: HashMap::new(),

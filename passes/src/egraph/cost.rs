@@ -1,0 +1,144 @@
+//! What a term costs on a target, in picoseconds, from shapes alone.
+//!
+//! Time is work over achievable speed, and at least bytes over bandwidth, plus the launch of a kernel. Functions of elements are taken to be fused into
+//! their neighbours: they cost arithmetic, not memory. What is constant costs nothing. Sizes that are not known are taken to be typical.
+use super::term::{Fact, Known, attribute_count, function};
+use crate::{Machine, lower::Traffic};
+use numrsc_ir::{Dim, ScalarFn, TensorType, attr::Attr, scalar::Sig};
+
+/// What a dimension is taken to be where it is not known.
+pub const TYPICAL: i64 = 16;
+/// Launching a kernel.
+const LAUNCH: u64 = 250_000;
+/// A term that does nothing at run time: of two ways to say the same, the shorter is better.
+const NOTHING: u64 = 10;
+/// Picoseconds per byte beyond the caches, and within.
+const FAR: u64 = 48;
+const NEAR: u64 = 14;
+/// What is larger than this does not stay in the cache.
+const CACHE: u64 = 1 << 20;
+
+/// Costs of terms for a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct CostModel {
+    /// Multiplications and additions per nanosecond, times 1000.
+    speed: u64,
+    /// Elements of four bytes that one instruction does.
+    lanes: u64,
+}
+
+impl CostModel {
+    pub fn new(machine: Machine) -> CostModel {
+        let lanes = u64::from(machine.lanes(4));
+        // Two units, about 3.2 per nanosecond; a product that is not fused takes two instructions.
+        CostModel { speed: lanes * if machine.fused { 6400 } else { 3200 }, lanes }
+    }
+
+    /// The cost of a term by its name, what is known of its children, and of itself.
+    pub fn of(&self, name: Option<&'static str>, kids: &[&Fact], own: &Fact) -> u64 {
+        let Fact::Tensor(known) = own else { return 0 };
+        if known.constant {
+            return NOTHING;
+        }
+        match name {
+            None => self.call(kids, known),
+            Some(name) => self.op(name, kids, known),
+        }
+    }
+
+    fn call(&self, kids: &[&Fact], own: &Known) -> u64 {
+        let Some((f, _)) = function(kids) else { return NOTHING };
+        let width = own.ty.as_tensor().map_or(4, |t| t.dtype.size() as u64);
+        NOTHING + count(own) * instructions(f) * 160 * width.max(4) / (4 * self.lanes)
+    }
+
+    fn op(&self, name: &str, kids: &[&Fact], own: &Known) -> u64 {
+        let operands = &kids[..kids.len() - attribute_count(name)];
+        let bytes_in: u64 = operands.iter().filter_map(|k| k.tensor()).map(bytes).sum();
+        let (elements, bytes_out) = (count(own), own.ty.as_tensor().map_or(0, bytes));
+        let input = operands.first().and_then(|k| k.tensor());
+        match name {
+            "reshape" | "broadcast" | "slice" | "size" | "iota" => 2 * NOTHING,
+            // Elements that lie apart are read one by one.
+            "transpose" => 2 * NOTHING + elements * 60,
+            "reduce" | "arg" => LAUNCH / 2 + input.map_or(0, |x| elements_of(x) * 160 / self.lanes),
+            "contract" => LAUNCH + self.contract(kids, own, bytes_in + bytes_out),
+            "conv" => LAUNCH + self.conv(kids, own, bytes_in + bytes_out),
+            "window" => {
+                let taps: i64 =
+                    kids.get(2).and_then(|k| Vec::<i64>::from_leaf(k.leaf()?)).unwrap_or_default().iter().product();
+                LAUNCH + elements * taps.max(1) as u64 * 300 / self.lanes
+            }
+            "argsort" => LAUNCH + elements * 20_000,
+            "scan" => LAUNCH + elements * 1_000,
+            // Copies.
+            _ => LAUNCH + memory(bytes_out) + memory(bytes_in.min(2 * bytes_out)),
+        }
+    }
+
+    fn products(&self, multiplications: u64, wide: bool, moved: u64) -> u64 {
+        let speed = if wide { self.speed * 4 / 5 } else { self.speed / (self.lanes / 2).max(1) };
+        (multiplications.saturating_mul(1_000_000) / speed.max(1)).max(memory(moved))
+    }
+
+    fn contract(&self, kids: &[&Fact], own: &Known, moved: u64) -> u64 {
+        let (Some(a), Some(b)) = (kids[0].tensor(), kids[1].tensor()) else { return 0 };
+        let (Some(sum), Some(batch)) = (ints(kids[4]), ints(kids[3])) else { return 0 };
+        let depth: u64 = sum.iter().map(|&s| size(&a.shape[s as usize])).product();
+        // Columns run along vectors: a product with few of them on both sides does not use vectors well.
+        let shared: u64 = batch.iter().map(|&s| size(&b.shape[s as usize])).product();
+        let columns = elements_of(b) / (depth * shared).max(1);
+        let rows = elements_of(a) / (depth * shared).max(1);
+        // Columns that do not lie one after the other are packed before, like a transpose.
+        let last = b.rank() as i64 - 1;
+        let apart = sum.is_empty() || ints(kids[5]).is_some_and(|s| s.contains(&last)) || batch.contains(&last);
+        let packing = if apart && !kids[1].constant() { LAUNCH / 4 + elements_of(b) * 60 } else { 0 };
+        packing + self.products(count(own).saturating_mul(depth), columns.max(rows) >= self.lanes, moved)
+    }
+
+    fn conv(&self, kids: &[&Fact], own: &Known, moved: u64) -> u64 {
+        let Some(w) = kids[1].tensor() else { return 0 };
+        let depth: u64 = w.shape.iter().skip(1).map(size).product();
+        self.products(count(own).saturating_mul(depth), depth > 16, moved)
+    }
+}
+
+/// What kernels cost besides arithmetic: their launches, and what they move.
+pub(crate) fn overhead(traffic: Traffic) -> u64 {
+    traffic.kernels * LAUNCH / 2 + memory(traffic.moved)
+}
+
+fn ints(f: &Fact) -> Option<Vec<i64>> {
+    Attr::from_leaf(f.leaf()?)
+}
+
+fn instructions(f: ScalarFn) -> u64 {
+    match f {
+        ScalarFn::Div | ScalarFn::Sqrt => 6,
+        ScalarFn::Mod | ScalarFn::Rem | ScalarFn::Pow => 30,
+        ScalarFn::Floor | ScalarFn::Ceil | ScalarFn::Trunc | ScalarFn::Round | ScalarFn::Neg | ScalarFn::Abs => 1,
+        f if f.sig() == Sig::Float => 16,
+        _ => 2,
+    }
+}
+
+/// A dimension as a number.
+pub fn size(d: &Dim) -> u64 {
+    d.eval(&|_| Some(TYPICAL)).map_or(TYPICAL as u64, |n| n.clamp(0, 1 << 40) as u64)
+}
+
+fn elements_of(t: &TensorType) -> u64 {
+    t.shape.iter().map(size).fold(1, u64::saturating_mul)
+}
+
+fn count(k: &Known) -> u64 {
+    k.ty.as_tensor().map_or(0, elements_of)
+}
+
+pub(crate) fn bytes(t: &TensorType) -> u64 {
+    elements_of(t).saturating_mul(t.dtype.size().max(1) as u64)
+}
+
+fn memory(bytes: u64) -> u64 {
+    bytes.saturating_mul(if bytes > CACHE { FAR } else { NEAR })
+}

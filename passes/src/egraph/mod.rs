@@ -1,0 +1,323 @@
+//! The optimiser: rewrites as one-line rules over an e-graph, and a choice by cost.
+//!
+//! A function is cut into regions; each becomes terms (`term`, `encode`), rules add equal terms (`rule`, `rules`, `attrs`), and the cheapest are taken
+//! (`cost`, `extract`). Limits count nodes and rounds, never time: the same function gives the same result.
+mod attrs;
+mod composites;
+pub mod cost;
+mod encode;
+mod explain;
+pub mod extract;
+mod regions;
+pub mod rule;
+pub mod rules;
+mod structure;
+pub mod term;
+
+use crate::{Machine, Result, literals::one_number, lower};
+use composites::Composites;
+use cost::CostModel;
+use egg::{Id, Rewrite, Runner, StopReason};
+use encode::{decode, encode, invalid};
+pub use explain::explain;
+use extract::Problem;
+use numrsc_ir::{DType, Func, Op, Tensor, Value};
+use regions::Piece;
+use rule::Rule;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+use term::{Facts, Graph, Known, Term};
+
+/// How much to do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Level {
+    /// Nothing.
+    O0,
+    /// Constants and what nobody needs.
+    O1,
+    /// All rules that keep every bit.
+    #[default]
+    O2,
+    /// Also rules that change floating-point results by rounding, and a wider search.
+    O3,
+}
+
+impl Level {
+    /// Rounds and nodes of the search.
+    fn limits(self) -> (usize, usize) {
+        match self {
+            Level::O0 | Level::O1 => (0, 0),
+            Level::O2 => (8, 8_000),
+            Level::O3 => (12, 20_000),
+        }
+    }
+
+    /// The rules of this level.
+    pub fn rules(self) -> Vec<Rule> {
+        match self {
+            Level::O0 | Level::O1 => vec![],
+            Level::O2 => rules::all().into_iter().filter(|r| r.exact).collect(),
+            Level::O3 => rules::all(),
+        }
+    }
+}
+
+/// What the optimiser did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Predicted picoseconds before and after.
+    pub before: u64,
+    pub after: u64,
+    /// How often each rule found something new, in all regions.
+    pub fired: BTreeMap<String, usize>,
+    /// Composites that were recognised, whatever they were spelled like.
+    pub recognised: BTreeMap<&'static str, usize>,
+    /// Regions, and how many of them differ.
+    pub regions: usize,
+    pub distinct: usize,
+}
+
+/// The function with every region replaced by the cheapest equal one, without using the rules of these names.
+pub fn optimise(func: &Func, level: Level, machine: Machine, without: &[String]) -> Result<(Func, Report)> {
+    let mut optimiser = Optimiser::new(level, machine, without);
+    let func = optimiser.function(func)?;
+    Ok((func, optimiser.report))
+}
+
+/// What extraction found for each region of a function, and the best there is unless finding it takes more than `steps`.
+pub fn optimality(func: &Func, level: Level, machine: Machine, steps: usize) -> Result<Vec<(u64, Option<u64>)>> {
+    let optimiser = Optimiser::new(level, machine, &[]);
+    let mut found = Vec::new();
+    for piece in regions::cut(func)? {
+        let Piece::Region(region) = piece else { continue };
+        let known = region.inputs.iter().map(|i| known(func, *i)).collect();
+        let (graph, classes) = encode(&region.func, known, false);
+        let roots: Vec<Id> = region.func.results().iter().map(|r| classes[r.0 as usize]).collect();
+        let graph = optimiser.saturate(&optimiser.rewrites, graph, &mut BTreeMap::new());
+        let problem = Problem::new(&graph, &roots, &optimiser.model);
+        found.push((problem.greedy().cost, problem.exact(steps).map(|c| c.cost)));
+    }
+    Ok(found)
+}
+
+/// The names of all rules.
+pub fn rule_names() -> Vec<&'static str> {
+    rules::all().iter().map(|r| r.name).chain(structure::RULES.iter().map(|r| r.0)).collect()
+}
+
+/// Predicted picoseconds of one run of a function as it is, control flow counted once.
+pub fn predict(func: &Func, machine: Machine) -> u64 {
+    let model = CostModel::new(machine);
+    let of_region = |region: &regions::Region| {
+        let known = region.inputs.iter().map(|i| known(func, *i)).collect();
+        let (graph, classes) = encode(&region.func, known, false);
+        let roots: Vec<Id> = region.func.results().iter().map(|r| classes[r.0 as usize]).collect();
+        Problem::new(&graph, &roots, &model).greedy().cost
+    };
+    let of_piece = |piece: &Piece| match piece {
+        Piece::Region(region) => of_region(region),
+        Piece::Node(v) => func.node(*v).op.bodies().iter().map(|f| predict(f, machine)).sum(),
+    };
+    regions::cut(func).map_or(0, |pieces| pieces.iter().map(of_piece).sum())
+}
+
+/// A region and what is known of its inputs: equal ones are optimised once.
+type Key = (Func, Vec<Known>);
+
+struct Optimiser {
+    rewrites: Vec<Rewrite<Term, Facts>>,
+    /// Those that leave transposes where they are.
+    settled: Vec<Rewrite<Term, Facts>>,
+    structural: Vec<structure::Structural>,
+    level: Level,
+    machine: Machine,
+    model: CostModel,
+    composites: Composites,
+    done: HashMap<Key, Arc<Optimised>>,
+    report: Report,
+}
+
+struct Optimised {
+    func: Func,
+    before: u64,
+    after: u64,
+    fired: BTreeMap<String, usize>,
+    recognised: BTreeMap<&'static str, usize>,
+}
+
+impl Optimiser {
+    fn new(level: Level, machine: Machine, without: &[String]) -> Optimiser {
+        let wanted = |name: &str| !without.iter().any(|w| w == name);
+        let all = level.rules();
+        let rules = || all.iter().filter(|r| wanted(r.name));
+        Optimiser {
+            rewrites: rules().flat_map(Rule::compile).collect(),
+            settled: rules().filter(|r| !r.moves_transposes()).flat_map(Rule::compile).collect(),
+            structural: structure::RULES.iter().filter(|r| wanted(r.0)).copied().collect(),
+            level,
+            machine,
+            model: CostModel::new(machine),
+            composites: Composites::new(),
+            done: HashMap::new(),
+            report: Report::default(),
+        }
+    }
+
+    fn function(&mut self, func: &Func) -> Result<Func> {
+        let mut out = Func::new();
+        out.param_names.clone_from(&func.param_names);
+        out.result_names.clone_from(&func.result_names);
+        let mut placed: HashMap<Value, Value> = HashMap::new();
+        for p in func.params() {
+            placed.insert(p, out.param(func.ty(p).clone()).map_err(|e| invalid(&e))?);
+        }
+        for piece in regions::cut(func)? {
+            match piece {
+                Piece::Node(v) if placed.contains_key(&v) => {}
+                Piece::Node(v) => {
+                    let op = self.nested(&func.node(v).op)?;
+                    let args: Vec<Value> = func.node(v).args.iter().map(|a| placed[a]).collect();
+                    placed.insert(v, out.push(op, &args).map_err(|e| invalid(&e))?);
+                }
+                Piece::Region(region) => {
+                    let known = region.inputs.iter().map(|i| known(func, *i)).collect();
+                    let better = self.region(region.func, known)?;
+                    let inputs: Vec<Value> = region.inputs.iter().map(|i| placed[i]).collect();
+                    let results = out.inline(&better.func, &inputs).map_err(|e| invalid(&e))?;
+                    placed.extend(region.outputs.iter().copied().zip(results));
+                }
+            }
+        }
+        out.set_results(func.results().iter().map(|r| placed[r]).collect());
+        Ok(out.without_dead_nodes())
+    }
+
+    /// The op with its nested functions optimised.
+    fn nested(&mut self, op: &Op) -> Result<Op> {
+        Ok(match op {
+            Op::If { then, or, types } => {
+                Op::If { then: self.function(then)?.into(), or: self.function(or)?.into(), types: types.clone() }
+            }
+            Op::Loop { states, body, types } => {
+                Op::Loop { states: *states, body: self.function(body)?.into(), types: types.clone() }
+            }
+            other => other.clone(),
+        })
+    }
+
+    fn region(&mut self, func: Func, known: Vec<Known>) -> Result<Arc<Optimised>> {
+        let key = (func, known);
+        let done = match self.done.get(&key) {
+            Some(done) => done.clone(),
+            None => {
+                self.report.distinct += 1;
+                let done = Arc::new(self.search(&key.0, &key.1)?);
+                self.done.insert(key, done.clone());
+                done
+            }
+        };
+        self.report.regions += 1;
+        self.report.before += done.before;
+        self.report.after += done.after;
+        for (name, n) in &done.fired {
+            *self.report.fired.entry(name.clone()).or_insert(0) += n;
+        }
+        for (name, n) in &done.recognised {
+            *self.report.recognised.entry(name).or_insert(0) += n;
+        }
+        Ok(done)
+    }
+
+    /// Search with all rules, and with fewer: the model of costs knows nothing of fusion, so lowering's own plan decides between what they find.
+    fn search(&self, func: &Func, known: &[Known]) -> Result<Optimised> {
+        let constant: Vec<bool> = known.iter().map(|k| k.constant).collect();
+        let planned = |func: &Func, cost: u64| cost + cost::overhead(lower::traffic(func, &constant, self.machine));
+        let (graph, classes) = encode(func, known.to_vec(), false);
+        let roots: Vec<Id> = func.results().iter().map(|r| classes[r.0 as usize]).collect();
+        let original: Vec<Id> = graph.classes().map(|c| c.id).collect();
+        let before = planned(func, Problem::new(&graph, &roots, &self.model).greedy().cost);
+        let unchanged = BTreeMap::new();
+        let mut best =
+            Optimised { func: func.clone(), before, after: before, fired: unchanged, recognised: BTreeMap::new() };
+        for rewrites in [&self.rewrites, &self.settled] {
+            let mut fired = BTreeMap::new();
+            let graph = self.saturate(rewrites, graph.clone(), &mut fired);
+            let own: BTreeSet<Id> = original.iter().map(|c| graph.find(*c)).collect();
+            for (name, n) in self.composites.count(&graph, &own) {
+                let most = best.recognised.entry(name).or_insert(0);
+                *most = n.max(*most);
+            }
+            let problem = Problem::new(&graph, &roots, &self.model);
+            let choice = problem.greedy();
+            let better = decode(func, &problem, &choice)?;
+            let after = planned(&better, choice.cost);
+            if after < best.after {
+                best = Optimised { func: better, after, fired, ..best };
+            }
+        }
+        Ok(best)
+    }
+
+    fn saturate(
+        &self,
+        rewrites: &[Rewrite<Term, Facts>],
+        mut graph: Graph,
+        fired: &mut BTreeMap<String, usize>,
+    ) -> Graph {
+        let (rounds, nodes) = self.level.limits();
+        // Rules of one line, and between rounds those that look at any number of operands.
+        let mut left = rounds;
+        while left > 0 {
+            let step = left.min(4);
+            let runner = Runner::default()
+                .with_egraph(graph)
+                .with_iter_limit(step)
+                .with_node_limit(nodes)
+                .with_time_limit(Duration::from_secs(1 << 30))
+                .run(rewrites);
+            for round in &runner.iterations {
+                for (name, n) in &round.applied {
+                    let name = name.as_str().split('#').next().unwrap_or_default();
+                    *fired.entry(name.to_owned()).or_insert(0) += n;
+                }
+            }
+            let stopped = matches!(runner.stop_reason, Some(StopReason::NodeLimit(_)));
+            let saturated = matches!(runner.stop_reason, Some(StopReason::Saturated));
+            graph = runner.egraph;
+            if stopped {
+                break;
+            }
+            let found = structure::apply(&self.structural, &mut graph);
+            for (name, n) in &found {
+                *fired.entry((*name).to_owned()).or_insert(0) += n;
+            }
+            if saturated && found.is_empty() {
+                break;
+            }
+            left -= step;
+        }
+        graph
+    }
+}
+
+fn known(func: &Func, v: Value) -> Known {
+    let node = func.node(v);
+    let ty = Arc::new(node.ty.clone());
+    match &node.op {
+        Op::Const { value } => Known { ty, constant: true, finite: is_finite(value), number: one_number(value) },
+        _ => Known { ty, constant: false, finite: false, number: None },
+    }
+}
+
+/// Has a tensor neither infinities nor NaN?
+fn is_finite(t: &Tensor) -> bool {
+    match t.dtype() {
+        // Weights: without decoding each into something wider.
+        DType::F32 => t.bytes().chunks_exact(4).all(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).is_finite()),
+        d if d.is_float() => t.to_f64s().iter().all(|x| x.is_finite()),
+        d => d != DType::Str,
+    }
+}
