@@ -184,9 +184,9 @@ impl<'c> Winograd<'c> {
         self.for_tiles(cx, unit, count, &mut |cx, tile, corner| {
             let start = [0, 1].map(|d| &corner[d] - &conv.low[d]);
             let mut inside = cx.b.bits(Ty::I1, 1);
-            for d in 0..2 {
-                let (first, zero) = (cx.uniform(&start[d]), cx.b.i64(0));
-                let (end, size) = (cx.uniform(&(&start[d] + &Dim::Const(IN))), cx.uniform(&conv.input[d]));
+            for (start, size) in start.iter().zip(&conv.input) {
+                let (first, zero) = (cx.uniform(start), cx.b.i64(0));
+                let (end, size) = (cx.uniform(&(start + &Dim::Const(IN))), cx.uniform(size));
                 let (low, high) = (cx.b.compare(Compare::Le, zero, first), cx.b.compare(Compare::Le, end, size));
                 let fits = cx.b.and(low, high);
                 inside = cx.b.and(inside, fits);
