@@ -127,6 +127,13 @@ impl Sink {
         cx.dtype(self.product)
     }
 
+    /// How many elements of a row of that length are finished at once, at most. One by one if a vector is never filled: what does not depend on
+    /// the column is moved out of the loop, where its checks would fail.
+    pub(crate) fn lanes(&self, columns: &Dim, most: u32) -> u32 {
+        let short = columns.as_const().is_some_and(|n| n < i64::from(most));
+        if self.scalars_only || short { 1 } else { most }
+    }
+
     /// Finish and store the elements (one per lane) that the product has in `x`, at the index that `names` makes of the loop variables.
     pub(crate) fn put(&self, cx: &mut Cx<'_>, names: &Names<'_>, x: V) {
         let index: Vec<Dim> = self.index.iter().map(|d| d.subst(names)).collect();
@@ -146,7 +153,7 @@ impl Sink {
         (memory, position, ty): (V, V, Ty),
     ) {
         let var = cx.variable(columns);
-        let lanes = if self.scalars_only { 1 } else { ty.lanes };
+        let lanes = self.lanes(columns, ty.lanes);
         cx.by_vectors(&var.clone(), (first, end), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
             let here = cx.symbol(&var);
             let offset = cx.b.sub(here, first);

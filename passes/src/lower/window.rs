@@ -166,7 +166,7 @@ impl Windows {
         }
         let middle = cx.variable(line);
         let bytes = scalar::number(self.dtype).size().max(scalar::memory(self.dtype).size());
-        let lanes = if output.sink.scalars_only { 1 } else { cx.shared.machine.lanes(bytes as u32) };
+        let lanes = output.sink.lanes(line, cx.shared.machine.lanes(bytes as u32));
         let at = place(&middle);
         cx.by_vectors(&middle, (from, to), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
             let x = self.element(cx, &at, true);
