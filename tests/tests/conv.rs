@@ -52,7 +52,7 @@ impl Case {
 
     /// The convolution alone over blocks; with `open`, all sizes but the channels are symbols.
     fn blocks(&self, block: usize, open: bool) -> (Func, Tensor) {
-        let in_block = if self.inputs % block == 0 { block } else { 1 };
+        let in_block = if self.inputs.is_multiple_of(block) { block } else { 1 };
         let mut shape = vec![self.images, self.inputs / in_block];
         shape.extend(&self.input);
         shape.extend((in_block > 1).then_some(in_block));
