@@ -26,7 +26,7 @@ use regions::Piece;
 use rule::Rule;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 use term::{Facts, Graph, Known, Term};
@@ -55,13 +55,9 @@ impl Level {
         }
     }
 
-    /// The rules of this level.
-    pub fn rules(self) -> Vec<Rule> {
-        match self {
-            Level::O0 | Level::O1 => vec![],
-            Level::O2 => rules::all().into_iter().filter(|r| r.exact).collect(),
-            Level::O3 => rules::all(),
-        }
+    /// Is a rule used at this level?
+    fn uses(self, rule: &Rule) -> bool {
+        self >= if rule.exact { Level::O2 } else { Level::O3 }
     }
 }
 
@@ -127,6 +123,14 @@ pub fn predict(func: &Func, machine: Machine) -> u64 {
 /// A region and what is known of its inputs: equal ones are optimised once.
 type Key = (Func, Vec<Known>);
 
+/// What egg runs for a rule.
+type Rewrites = Vec<Rewrite<Term, Facts>>;
+
+/// All rules, read once: small models are optimised in less time than that takes.
+static COMPILED: LazyLock<Vec<(Rule, Rewrites)>> =
+    LazyLock::new(|| rules::all().into_iter().map(|r| (r, r.compile())).collect());
+static COMPOSITES: LazyLock<Composites> = LazyLock::new(Composites::new);
+
 struct Optimiser {
     rewrites: Vec<Rewrite<Term, Facts>>,
     /// Those that leave transposes where they are.
@@ -135,7 +139,6 @@ struct Optimiser {
     level: Level,
     machine: Machine,
     model: CostModel,
-    composites: Composites,
     done: HashMap<Key, Arc<Optimised>>,
     report: Report,
 }
@@ -151,16 +154,17 @@ struct Optimised {
 impl Optimiser {
     fn new(level: Level, machine: Machine, without: &[String]) -> Optimiser {
         let wanted = |name: &str| !without.iter().any(|w| w == name);
-        let all = level.rules();
-        let rules = || all.iter().filter(|r| wanted(r.name));
+        let rules = || COMPILED.iter().filter(|(r, _)| level.uses(r) && wanted(r.name));
         Optimiser {
-            rewrites: rules().flat_map(Rule::compile).collect(),
-            settled: rules().filter(|r| !r.moves_transposes()).flat_map(Rule::compile).collect(),
+            rewrites: rules().flat_map(|(_, rewrites)| rewrites.clone()).collect(),
+            settled: rules()
+                .filter(|(r, _)| !r.moves_transposes())
+                .flat_map(|(_, rewrites)| rewrites.clone())
+                .collect(),
             structural: structure::RULES.iter().filter(|r| wanted(r.0)).copied().collect(),
             level,
             machine,
             model: CostModel::new(machine),
-            composites: Composites::new(),
             done: HashMap::new(),
             report: Report::default(),
         }
@@ -246,7 +250,7 @@ impl Optimiser {
             let mut fired = BTreeMap::new();
             let graph = self.saturate(rewrites, graph.clone(), &mut fired);
             let own: BTreeSet<Id> = original.iter().map(|c| graph.find(*c)).collect();
-            for (name, n) in self.composites.count(&graph, &own) {
+            for (name, n) in COMPOSITES.count(&graph, &own) {
                 let most = best.recognised.entry(name).or_insert(0);
                 *most = n.max(*most);
             }

@@ -223,6 +223,8 @@ impl Conv {
             let sym = |s: &Sym| Dim::sym(s.clone());
             let at = self.result((&image, &group), &row, &(&sym(&first) + &sym(&column)), cx);
             in_place = epilogue.in_place(cx, &at);
+            let mut out = epilogue.sink(cx, output, &at);
+            out.scalars_only |= out.lanes(&self.pixels(), lanes) == 1;
             let gemm = Gemm {
                 a: self.weights(cx, &group, &row, &depth),
                 b: Place {
@@ -235,7 +237,7 @@ impl Conv {
                     padded: true,
                     widen: None,
                 },
-                out: epilogue.sink(cx, output, &at),
+                out,
                 row,
                 rows: self.group_outputs.clone(),
                 column,
