@@ -6,7 +6,18 @@ pub mod protocol;
 pub mod raw;
 pub mod table;
 
-use std::fs;
+use std::{fs, process::ExitCode};
+
+/// How a program ends that could not do its work: with a message.
+pub fn exit_code(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// How much this process had to fetch from disk, in kilobytes: 0 if all files were in memory.
 pub fn disk_read_kb() -> Option<u64> {

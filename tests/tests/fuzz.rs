@@ -30,11 +30,13 @@ static PANICS: Target =
 static EATS: Target = Target { run: |input| vec![1u8; input.len() * 5000].len().to_string(), ..PLANTED };
 static HANGS: Target = Target {
     run: |_| {
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(PATIENCE);
         String::new()
     },
     ..PLANTED
 };
+/// Enough to print a backtrace on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 const PLANTED: Target = Target {
     name: "planted",
     seeds: || vec![vec![b'x'; 900]],
@@ -47,11 +49,14 @@ const PLANTED: Target = Target {
 
 #[test]
 fn planted_faults_are_found() {
-    for (target, what) in [(&PANICS, "panicked: planted"), (&EATS, "took 4500"), (&HANGS, "took longer than")] {
+    let short = Duration::from_millis(500);
+    for (target, input_time, what) in
+        [(&PANICS, PATIENCE, "panicked: planted"), (&EATS, PATIENCE, "took 4500"), (&HANGS, short, "took longer than")]
+    {
         let limits = Limits {
             iterations: 30_000,
-            time: Duration::from_secs(20),
-            input_time: Duration::from_millis(500),
+            time: PATIENCE,
+            input_time,
             directory: None,
         };
         let report = run(target, 1, &limits);

@@ -10,6 +10,7 @@ use numrsc::{
 };
 use numrsc_benches::{
     driver::{self, Result},
+    exit_code,
     graphs::{self, Shape},
     table::{Table, short},
 };
@@ -59,17 +60,10 @@ const GENERATORS: [(&str, Generator); 2] = [("llvm", Generator::Llvm), ("craneli
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let result = match &args.measure {
+    exit_code(match &args.measure {
         Some(paths) => driver::with_large_stack(|| measure(&args, paths)).flatten(),
         None => report(&args),
-    };
-    result.map_or_else(
-        |message| {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+    })
 }
 
 fn measure(args: &Args, paths: &[PathBuf]) -> Result<()> {

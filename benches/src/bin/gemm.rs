@@ -7,7 +7,7 @@ use clap::Parser;
 use numrsc::{compile::Options, onnx::import};
 use numrsc_benches::{
     driver::{self, Result},
-    graphs,
+    exit_code, graphs,
     ort::{Library, Session},
     raw::{self, RawTensor},
     table::{Table, short},
@@ -58,13 +58,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    report(&Args::parse()).map_or_else(
-        |message| {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+    exit_code(report(&Args::parse()))
 }
 
 fn report(args: &Args) -> Result<()> {

@@ -8,7 +8,7 @@ use numrsc::{
 };
 use numrsc_benches::{
     driver::{self, Result},
-    graphs,
+    exit_code, graphs,
     table::{Table, median, short},
 };
 use numrsc_runtime::{Context, Model};
@@ -27,13 +27,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    report(&Args::parse()).map_or_else(
-        |message| {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+    exit_code(report(&Args::parse()))
 }
 
 fn report(args: &Args) -> Result<()> {

@@ -10,6 +10,7 @@ use numrsc::{
 };
 use numrsc_benches::{
     driver::{self, Result},
+    exit_code,
     table::Table,
 };
 use numrsc_passes::Level;
@@ -25,13 +26,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(&Args::parse()))
 }
 
 /// What lowering makes of a model at a level.

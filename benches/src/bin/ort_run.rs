@@ -2,20 +2,14 @@
 //!
 //! Everything is as ONNX Runtime has it by default, the level of graph optimisation (all) included, but the number of threads.
 use numrsc_benches::{
+    exit_code,
     ort::{Library, Session},
     protocol::{Job, Output, Subject, measure},
 };
 use std::{process::ExitCode, time::Instant};
 
 fn main() -> ExitCode {
-    let start = Instant::now();
-    match run(start) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(Instant::now()))
 }
 
 fn run(start: Instant) -> Result<(), String> {

@@ -1,5 +1,6 @@
 //! Runs an artifact with nothing but the runtime, and says how long it took: see `numrsc_benches::protocol`.
 use numrsc_benches::{
+    exit_code,
     protocol::{Job, Output, Subject, measure},
     raw::RawTensor,
 };
@@ -7,14 +8,7 @@ use numrsc_runtime::{Context, DType, Model, TensorRef};
 use std::{process::ExitCode, time::Instant};
 
 fn main() -> ExitCode {
-    let start = Instant::now();
-    match run(start) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run(Instant::now()))
 }
 
 fn run(start: Instant) -> Result<(), String> {

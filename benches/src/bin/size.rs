@@ -6,6 +6,7 @@ use clap::Parser;
 use numrsc::{compile::Options, conformance::Settings};
 use numrsc_benches::{
     driver::{self, Result},
+    exit_code,
     table::{Table, short},
 };
 use std::{
@@ -71,13 +72,7 @@ fn sizes(dims: Option<numrsc_runtime::artifact::Dims<'_>>) -> Vec<usize> {
 "#;
 
 fn main() -> ExitCode {
-    report(&Args::parse()).map_or_else(
-        |message| {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+    exit_code(report(&Args::parse()))
 }
 
 fn report(args: &Args) -> Result<()> {

@@ -6,6 +6,7 @@ use clap::Parser;
 use numrsc::{compile::Options, conformance::Settings};
 use numrsc_benches::{
     driver::{self, Outcome, Result},
+    exit_code,
     table::{Table, median, short},
 };
 use serde_json::{Value, json};
@@ -51,19 +52,12 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let result = match &args.prepare {
+    exit_code(match &args.prepare {
         Some(paths) => driver::with_large_stack(|| driver::prepare(&paths[0], &paths[1], &Options::default()))
             .flatten()
             .map(|report| println!("{report}")),
         None => compare_all(&args),
-    };
-    result.map_or_else(
-        |message| {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        },
-        |()| ExitCode::SUCCESS,
-    )
+    })
 }
 
 struct Setup<'a> {
