@@ -4,7 +4,7 @@ use numrsc_ir::{DType, Dim, Func, Node, Op, Tensor, Value};
 use std::{collections::HashMap, sync::Arc};
 
 /// More rounds are left to a loop.
-const MAX_ROUNDS: i64 = 4;
+const MAX_ROUNDS: i64 = 8;
 /// So is a body that would become more nodes than this.
 const MAX_NODES: usize = 400;
 

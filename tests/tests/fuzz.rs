@@ -53,12 +53,7 @@ fn planted_faults_are_found() {
     for (target, input_time, what) in
         [(&PANICS, PATIENCE, "panicked: planted"), (&EATS, PATIENCE, "took 4500"), (&HANGS, short, "took longer than")]
     {
-        let limits = Limits {
-            iterations: 30_000,
-            time: PATIENCE,
-            input_time,
-            directory: None,
-        };
+        let limits = Limits { iterations: 30_000, time: PATIENCE, input_time, directory: None };
         let report = run(target, 1, &limits);
         let found = report.findings.first().map_or("nothing", |f| &f.what);
         assert!(found.starts_with(what), "expected `{what}`, found `{found}`");

@@ -6,7 +6,7 @@ use super::{
     gemm::Gemm,
     index::{linear, unravel},
     nest::Nest,
-    pointwise::{Kernel, Pointwise, step},
+    pointwise::{self, Kernel, Pointwise, step},
     shared::Arg,
     tile::{Place, Tile},
 };
@@ -248,37 +248,37 @@ impl Product<'_> {
         let whole = entry.shared.size(&panels.last.floor_div(&width));
         let rest = entry.shared.size(&(&panels.last - &(&whole * &width)));
         // Whole panels, then what is left of the columns.
+        let mut parts = Vec::new();
         for (first, count, columns) in [(Dim::ZERO, whole.clone(), width.clone()), (whole, Dim::ONE, rest)] {
             if count == Dim::ZERO || columns == Dim::ZERO {
                 continue;
             }
             let batches = sizes.batch.len();
-            let domain = [&sizes.batch[..], &[panels.outer.clone(), count], &sizes.depth, &[columns]].concat();
-            let split = |index: &[Dim]| {
+            let split = move |index: &[Dim]| {
                 let (batch, rest) = index.split_at(batches);
                 let (depth, within) = (&rest[2..rest.len() - 1], &rest[rest.len() - 1]);
                 (batch.to_vec(), rest[0].clone(), &rest[1] + &first, depth.to_vec(), within.clone())
             };
-            let kernel = Pointwise {
-                name: "pack".into(),
-                domain,
-                source: self.right.0,
-                from: &|index| {
+            let (sizes, panels, width, to_panel) = (&sizes, &panels, &width, split.clone());
+            parts.push(Pointwise {
+                domain: [&sizes.batch[..], &[panels.outer.clone(), count], &sizes.depth, &[columns]].concat(),
+                writes: vec![(self.right.0, Arg::Output)],
+                from: Box::new(move |index| {
                     let (batch, outer, panel, depth, within) = split(index);
-                    let column = &(&(&outer * &panels.last) + &(&panel * &width)) + &within;
+                    let column = &(&(&outer * &panels.last) + &(&panel * width)) + &within;
                     let columns = unravel(&column, &sizes.columns, &HashMap::new());
                     self.right.1.index(&batch, &columns, &depth)
-                },
-                to: &|index| {
-                    let (batch, outer, panel, depth, within) = split(index);
+                }),
+                to: Box::new(move |index| {
+                    let (batch, outer, panel, depth, within) = to_panel(index);
                     let (batch, depth) = (linear(&batch, &sizes.batch), linear(&depth, &sizes.depth));
                     panels.position(&batch, &outer, &panel, &depth, &within)
-                },
+                }),
                 length: panels.length(),
-            }
-            .kernel(&mut entry.shared, &frame.scope);
-            entry.launch(frame, kernel, pointer, None)?;
+            });
         }
+        let kernel = pointwise::kernel("pack", &parts, &mut entry.shared, &frame.scope);
+        entry.launch(frame, kernel, pointer, None)?;
         Ok(Packed::Memory(pointer, memory))
     }
 

@@ -89,7 +89,7 @@ impl Epilogue {
     /// What the root may take the memory of: nothing that the product reads as well.
     pub(crate) fn in_place(&self, cx: &mut Cx<'_>, at: &[Dim]) -> Vec<Value> {
         let (reads, to) = self.reads(cx, at);
-        let mut candidates = read_where_written(cx, &reads, &to, cx.dtype(self.root));
+        let mut candidates = read_where_written(&reads, &to);
         let mut of_product = Reads::default();
         for &x in &cx.scope.func.node(self.product).args {
             let index: Vec<Dim> = cx.shape(x).iter().map(|n| Dim::sym(cx.variable(n))).collect();

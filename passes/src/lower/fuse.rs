@@ -3,6 +3,8 @@
 //! Views get one only if somebody needs the elements in order, or if a long chain of them would make addresses too long. A map, gather or reduction is computed inside its consumer if that is the only kernel
 //! that wants it and doing so repeats no work that matters. The order is from the last node to the first: all consumers are decided before.
 //! A product that one stored map wants, each element once, is computed inside of it too: its kernel becomes the product's (`epilogue.rs`).
+mod companions;
+
 use super::{
     epilogue::{Epilogue, Order},
     index::{linear, unravel},
@@ -22,6 +24,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 enum Need {
     /// Each element about once, so it may be computed on the spot.
     Elements,
+    /// Elements in its own order, some perhaps many times: from a buffer, or from where another gather finds them.
+    Some,
     /// Elements many times or in its own order: from a buffer, possibly through views.
     View,
     /// All elements in row-major order.
@@ -32,6 +36,9 @@ enum Need {
 const MAX_MEMBERS: usize = 48;
 /// Scalars made of at most this many maps are computed wherever they are needed.
 const MAX_SCALAR_MEMBERS: usize = 12;
+
+/// Elements of a single row that one thread normalises.
+const MAX_ROW: i64 = 4096;
 
 /// Views of views whose addresses take more than this many steps, or nest more deeply, get a buffer in between.
 const MAX_ADDRESS: (usize, usize) = (256, 12);
@@ -77,6 +84,8 @@ pub(crate) struct Fusion {
     pub reads: Vec<BTreeSet<Value>>,
     /// The products that are computed for another node, by that node.
     pub epilogues: HashMap<Value, Epilogue>,
+    /// For each stored node that another one's kernel computes as well: that other one.
+    pub led: BTreeMap<Value, Value>,
 }
 
 /// What running a function costs besides arithmetic.
@@ -112,8 +121,9 @@ impl Fusion {
             }
             let computed = !matches!(node.op, Op::Param { .. } | Op::Const { .. }) && node.op.bodies().is_empty();
             if self.stored[v.0 as usize] && computed && !free(v) {
-                traffic.kernels += 1;
-                traffic.moved += bytes(v) + of.values().sum::<u64>();
+                traffic.kernels += u64::from(!self.led.contains_key(&v));
+                traffic.moved +=
+                    bytes(v) + of.iter().filter(|(x, _)| !self.share_kernel(v, **x)).map(|x| x.1).sum::<u64>();
             }
             if self.is_packed(func, v) && !free(node.args[1]) {
                 traffic.kernels += 1;
@@ -122,6 +132,22 @@ impl Fusion {
             wants.push(of);
         }
         traffic
+    }
+
+    /// The node whose kernel computes a stored node.
+    pub(crate) fn leader(&self, v: Value) -> Value {
+        self.led.get(&v).copied().unwrap_or(v)
+    }
+
+    /// The stored nodes that a node's kernel computes besides it, in order.
+    pub(crate) fn companions(&self, v: Value) -> Vec<Value> {
+        let mut all: Vec<Value> = self.led.iter().filter(|(_, leader)| **leader == v).map(|(m, _)| *m).collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn share_kernel(&self, v: Value, x: Value) -> bool {
+        self.leader(v) == self.leader(x)
     }
 
     /// Does a contraction pack its second operand, because its columns do not lie one after the other?
@@ -224,8 +250,16 @@ impl<'f> Fuser<'f> {
                 self.homes[at].clear();
             }
         }
-        let reads = self.reads();
-        Fusion { stored: self.stored, reads, epilogues: self.epilogues }
+        let led = self.companions(results);
+        let mut reads = self.reads();
+        for (member, leader) in &led {
+            let own = std::mem::take(&mut reads[member.0 as usize]);
+            reads[leader.0 as usize].extend(own);
+        }
+        for (member, leader) in &led {
+            reads[leader.0 as usize].remove(member);
+        }
+        Fusion { stored: self.stored, reads, epilogues: self.epilogues, led }
     }
 
     fn variable(&mut self, extent: &Dim) -> Dim {
@@ -367,7 +401,8 @@ impl<'f> Fuser<'f> {
             op if is_product(op) => return !self.becomes_part(v),
             _ => return true,
         }
-        if self.needs[at] != Need::Elements {
+        let found = self.needs[at] == Need::Some && matches!(node.op, Op::Gather { .. });
+        if self.needs[at] != Need::Elements && !found {
             return true;
         }
         let scalar = node.ty.as_tensor().is_ok_and(|t| t.rank() == 0);
@@ -481,8 +516,10 @@ impl<'f> Fuser<'f> {
             return false;
         }
         let Some(prefix) = self.prefix(v, domain) else { return false };
-        // A whole tensor reduced in every chunk would be done again and again by every thread.
-        prefix > 0
+        // A whole tensor reduced in every chunk would be done again and again by every thread, unless there is but one chunk.
+        let x = self.func.node(v).args[0];
+        let small = self.func.ty(x).as_tensor().ok().and_then(|t| Dim::product(&t.shape).as_const());
+        prefix > 0 || small.is_some_and(|n| n <= MAX_ROW)
     }
 
     /// How many of the outer loops an index uses, if it is exactly the variables of these.
@@ -564,14 +601,10 @@ fn need(op: &Op, operand: usize) -> Need {
     match op {
         Op::Contract { .. } | Op::Window { .. } | Op::ArgSort { .. } => Need::View,
         Op::Conv { .. } => Need::Buffer,
-        Op::Gather { .. } if operand == 0 => Need::View,
-        Op::If { .. } | Op::Loop { .. } if operand > 0 => {
-            if matches!(op, Op::Loop { .. }) && operand == 1 {
-                Need::Elements
-            } else {
-                Need::Buffer
-            }
-        }
+        Op::Gather { .. } if operand == 0 => Need::Some,
+        // How often, whether at all, and the states before the first round.
+        Op::Loop { states, .. } if operand < 2 + *states as usize => Need::Elements,
+        Op::If { .. } | Op::Loop { .. } if operand > 0 => Need::Buffer,
         Op::SeqMake { .. } => Need::Buffer,
         Op::SeqInsert { .. } if operand == 2 => Need::Buffer,
         _ => Need::Elements,

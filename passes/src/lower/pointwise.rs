@@ -2,15 +2,15 @@
 use super::{
     cx::{Cx, Home},
     fuse::Scope,
-    index::mentions,
+    index::{linear, mentions},
     nest::Reads,
     shared::{Arg, Shared},
 };
 use crate::scalar;
 use numrsc_ir::{
     Dim, Value,
-    dim::Atom,
-    kernel::{Function, Kind, Ty, V, build::Builder},
+    dim::{Atom, Sym},
+    kernel::{Binary, Block, Compare, Function, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
 
@@ -28,52 +28,71 @@ pub(crate) struct Kernel {
 /// Elements per unit of the extent where a kernel is one long loop.
 const BLOCK: i64 = 1024;
 
-/// What a pointwise kernel computes: for every index of `domain`, the element of `source` at `from(index)` goes to `to(index)` of a buffer with
-/// `length` elements.
+/// What a pointwise kernel computes, or a part of it: for every index of `domain`, the elements of nodes at `from(index)` go to `to(index)` of a buffer
+/// each, all with `length` elements.
 pub(crate) struct Pointwise<'p> {
-    pub name: String,
     pub domain: Vec<Dim>,
-    pub source: Value,
-    pub from: &'p dyn Fn(&[Dim]) -> Vec<Dim>,
-    pub to: &'p dyn Fn(&[Dim]) -> Dim,
+    /// The nodes, and the parameters that are their buffers.
+    pub writes: Vec<(Value, Arg)>,
+    pub from: Box<dyn Fn(&[Dim]) -> Vec<Dim> + 'p>,
+    pub to: Box<dyn Fn(&[Dim]) -> Dim + 'p>,
     pub length: Dim,
 }
 
-impl Pointwise<'_> {
-    pub(crate) fn kernel(&self, shared: &mut Shared, scope: &Scope<'_>) -> Kernel {
-        let mut builder = Builder::new(Kind::Kernel, &[]);
-        let range = [builder.params()[0], builder.params()[1]];
-        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut cx = Cx::new(&mut builder, shared, scope, home);
-        let output = cx.parameter(Ty::PTR, Arg::Output);
-        let dtype = cx.dtype(self.source);
+/// The loops of a part, and what is known of them.
+struct Loops {
+    /// Those that are split between threads, and those inside.
+    outer: Vec<(Sym, Dim)>,
+    inner: Vec<(Sym, Dim)>,
+    /// Is the one loop split by blocks of its rounds?
+    flat: bool,
+    lanes: u32,
+    from: Vec<Dim>,
+    to: Dim,
+    extent: Dim,
+    work: Dim,
+    in_place: Vec<Value>,
+}
 
+impl Pointwise<'_> {
+    /// All elements of nodes of one shape, in order.
+    pub(crate) fn whole(shape: Vec<Dim>, writes: Vec<(Value, Arg)>) -> Pointwise<'static> {
+        let (domain, length) = (shape.clone(), Dim::product(&shape));
+        let to = Box::new(move |index: &[Dim]| linear(index, &shape));
+        Pointwise { domain, writes, from: Box::new(<[Dim]>::to_vec), to, length }
+    }
+
+    pub(crate) fn kernel(&self, name: &str, shared: &mut Shared, scope: &Scope<'_>) -> Kernel {
+        kernel(name, std::slice::from_ref(self), shared, scope)
+    }
+
+    fn loops(&self, cx: &mut Cx<'_>) -> Loops {
+        let reads_at = |cx: &mut Cx<'_>, index: &[Dim]| {
+            let mut reads = Reads::default();
+            let from = (self.from)(index);
+            self.writes.iter().for_each(|(source, _)| cx.reads(*source, &from, &mut reads));
+            reads
+        };
         // Reductions inside are done once per round of the outer loops that they depend on.
         let probe: Vec<Dim> = self.domain.iter().map(|d| Dim::sym(cx.variable(d))).collect();
-        let mut reads = Reads::default();
-        cx.reads(self.source, &(self.from)(&probe), &mut reads);
         let depth_of = |index: &Vec<Dim>| {
             (0..probe.len()).rev().find(|&a| index.iter().any(|d| probe[a].as_sym().is_some_and(|s| mentions(d, s))))
         };
-        let cuts: Vec<usize> = reads
+        let cuts: Vec<usize> = reads_at(cx, &probe)
             .reductions
             .iter()
             .map(|(index, ..)| depth_of(index).map_or(0, |a| a + 1))
             .filter(|&c| c < probe.len())
             .collect();
 
-        let nest = cx.nest(&self.domain, &cuts, &mut |cx, index| {
-            let mut reads = Reads::default();
-            cx.reads(self.source, &(self.from)(index), &mut reads);
-            reads.positions.push((self.to)(index));
-            reads.positions
+        let mut nest = cx.nest(&self.domain, &cuts, &mut |cx, index| {
+            let mut positions = reads_at(cx, index).positions;
+            positions.push((self.to)(index));
+            positions
         });
-        let from = (self.from)(&nest.index);
+        let reads = reads_at(cx, &nest.index);
         let to = (self.to)(&nest.index);
-        let mut reads = Reads::default();
-        cx.reads(self.source, &from, &mut reads);
-        let in_place = read_where_written(&cx, &reads, &to, dtype);
-        let lanes = self.lanes(&cx, &reads, &nest.loops);
+        let lanes = self.lanes(cx, &reads, &nest.loops);
 
         // Loops up to the first cut are split between threads; without cuts all but the innermost.
         let first_cut = cuts.iter().min().copied();
@@ -89,62 +108,67 @@ impl Pointwise<'_> {
             None if lanes == 1 && !reads.reductions.is_empty() => nest.loops.len(),
             None => nest.loops.len().saturating_sub(1),
         };
-        let (outer, inner) = nest.loops.split_at(shared_loops);
-        let mut element = |cx: &mut Cx<'_>, _: &[V]| {
-            let x = cx.value(self.source, &from);
-            cx.store(dtype, output, &to, &self.length, x);
-            vec![]
-        };
-        let items = Dim::product(inner.iter().map(|(_, n)| n));
-        let extent;
-        if let ([], [(var, n)]) = (outer, inner)
-            && first_cut.is_none()
-        {
-            // One loop: split by blocks.
-            let block = cx.b.i64(BLOCK);
-            let (low, end) = (cx.b.mul(range[0], block), cx.b.mul(range[1], block));
-            let n_value = cx.uniform(n);
-            let high = cx.b.binary(numrsc_ir::kernel::Binary::SMin, end, n_value);
-            cx.by_vectors(var, (low, high), lanes, &[], &mut |_, _| vec![], &mut element);
-            extent = n.ceil_div(&Dim::Const(BLOCK));
+        let inner = nest.loops.split_off(shared_loops);
+        let outer = nest.loops;
+        let flat = outer.is_empty() && inner.len() == 1 && first_cut.is_none();
+        let (extent, items) = if flat {
+            (inner[0].1.ceil_div(&Dim::Const(BLOCK)), Dim::Const(BLOCK))
         } else {
-            extent = Dim::product(outer.iter().map(|(_, n)| n));
-            let row = cx.variable(&extent);
-            let sizes: Vec<Dim> = outer.iter().map(|(_, n)| n.clone()).collect();
-            let extents = HashMap::new();
-            let indices = super::index::unravel(&Dim::sym(row.clone()), &sizes, &extents);
-            cx.range(&row, range[0], range[1], &[], |cx, _| {
-                for ((var, _), index) in outer.iter().zip(&indices) {
-                    let v = cx.uniform(index);
-                    cx.symbols.insert(var.clone(), v);
-                }
-                match inner.split_last() {
-                    None => element(cx, &[]),
-                    Some((last, middle)) => cx.carry(middle, &[], &mut |cx, _| {
-                        let (low, high) = (cx.b.i64(0), cx.uniform(&last.1));
-                        cx.by_vectors(&last.0, (low, high), lanes, &[], &mut |_, _| vec![], &mut element)
-                    }),
-                }
-            });
-        }
+            (Dim::product(outer.iter().map(|(_, n)| n)), Dim::product(inner.iter().map(|(_, n)| n)))
+        };
         let per_item = Dim::Const(1 + reads.work / i64::from(lanes));
         let reduced = if reads.reductions.is_empty() { Dim::ONE } else { Dim::Const(64) };
-        let flat = outer.is_empty() && first_cut.is_none() && inner.len() == 1;
-        let work = &(&(if flat { Dim::Const(BLOCK) } else { items }) * &per_item) * &reduced;
-        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
-        let function = builder.finish(self.name.clone(), vec![]);
-        Kernel { function, args, extent, work, in_place }
+        let work = &(&items * &per_item) * &reduced;
+        let (from, in_place) = ((self.from)(&nest.index), read_where_written(&reads, &to));
+        Loops { outer, inner, flat, lanes, from, to, extent, work, in_place }
+    }
+
+    /// Code for units of a range.
+    fn emit(&self, cx: &mut Cx<'_>, loops: &Loops, range: [V; 2], outputs: &[V]) {
+        let Loops { outer, inner, lanes, .. } = loops;
+        let mut element = |cx: &mut Cx<'_>, _: &[V]| {
+            // All is read before anything is written: a result may lie where an operand was.
+            let values: Vec<V> = self.writes.iter().map(|(source, _)| cx.value(*source, &loops.from)).collect();
+            for ((&(source, _), &output), x) in self.writes.iter().zip(outputs).zip(values) {
+                cx.store(cx.dtype(source), output, &loops.to, &self.length, x);
+            }
+            vec![]
+        };
+        if loops.flat {
+            let (var, n) = &inner[0];
+            let block = cx.b.i64(BLOCK);
+            let (low, end) = (cx.b.mul(range[0], block), cx.b.mul(range[1], block));
+            let n = cx.uniform(n);
+            let high = cx.b.binary(Binary::SMin, end, n);
+            cx.by_vectors(var, (low, high), *lanes, &[], &mut |_, _| vec![], &mut element);
+            return;
+        }
+        let row = cx.variable(&loops.extent);
+        let sizes: Vec<Dim> = outer.iter().map(|(_, n)| n.clone()).collect();
+        let indices = super::index::unravel(&Dim::sym(row.clone()), &sizes, &HashMap::new());
+        cx.range(&row, range[0], range[1], &[], |cx, _| {
+            for ((var, _), index) in outer.iter().zip(&indices) {
+                let v = cx.uniform(index);
+                cx.symbols.insert(var.clone(), v);
+            }
+            match inner.split_last() {
+                None => element(cx, &[]),
+                Some((last, middle)) => cx.carry(middle, &[], &mut |cx, _| {
+                    let (low, high) = (cx.b.i64(0), cx.uniform(&last.1));
+                    cx.by_vectors(&last.0, (low, high), *lanes, &[], &mut |_, _| vec![], &mut element)
+                }),
+            }
+        });
     }
 
     /// How many lanes the innermost loop has.
-    fn lanes(&self, cx: &Cx<'_>, reads: &Reads, loops: &[(numrsc_ir::dim::Sym, Dim)]) -> u32 {
+    fn lanes(&self, cx: &Cx<'_>, reads: &Reads, loops: &[(Sym, Dim)]) -> u32 {
         let Some((var, extent)) = loops.last() else { return 1 };
         if reads.scalars_only {
             return 1;
         }
         // A reduction whose result differs from lane to lane either runs its own lanes or ours, whichever reads consecutive elements.
-        let steps =
-            |positions: &[Dim], s: &numrsc_ir::dim::Sym| positions.iter().filter(|p| step(p, s) == Some(1)).count();
+        let steps = |positions: &[Dim], s: &Sym| positions.iter().filter(|p| step(p, s) == Some(1)).count();
         for (index, last, positions) in &reads.reductions {
             if index.iter().any(|d| mentions(d, var))
                 && last.as_ref().is_some_and(|last| steps(positions, last) >= steps(positions, var))
@@ -152,7 +176,8 @@ impl Pointwise<'_> {
                 return 1;
             }
         }
-        let lanes = cx.shared.machine.lanes(reads.widest.max(scalar::memory(cx.dtype(self.source)).size() as u32));
+        let stored = self.writes.iter().map(|(source, _)| scalar::memory(cx.dtype(*source)).size() as u32).max();
+        let lanes = cx.shared.machine.lanes(reads.widest.max(stored.unwrap_or(1)));
         match extent.as_const() {
             Some(n) if n < i64::from(lanes) => {
                 let fit = u32::try_from(n.max(1)).unwrap_or(1);
@@ -163,8 +188,48 @@ impl Pointwise<'_> {
     }
 }
 
+/// One kernel for all parts, one after the other.
+pub(crate) fn kernel(name: &str, parts: &[Pointwise<'_>], shared: &mut Shared, scope: &Scope<'_>) -> Kernel {
+    let mut builder = Builder::new(Kind::Kernel, &[]);
+    let (begin, end) = (builder.params()[0], builder.params()[1]);
+    let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
+    let mut cx = Cx::new(&mut builder, shared, scope, home);
+    let mut buffers: Vec<(Arg, V)> = vec![];
+    let (mut extent, mut work, mut in_place) = (Dim::ZERO, Dim::ONE, vec![]);
+    for part in parts {
+        let loops = part.loops(&mut cx);
+        let mut outputs = Vec::with_capacity(part.writes.len());
+        for (_, arg) in &part.writes {
+            let known = buffers.iter().find(|(a, _)| a == arg).map(|b| b.1);
+            outputs.push(known.unwrap_or_else(|| {
+                let pointer = cx.parameter(Ty::PTR, arg.clone());
+                buffers.push((arg.clone(), pointer));
+                pointer
+            }));
+        }
+        if parts.len() == 1 {
+            part.emit(&mut cx, &loops, [begin, end], &outputs);
+            in_place.clone_from(&loops.in_place);
+        } else {
+            // What of the range is in this part.
+            let (before, count) = (cx.uniform(&extent), cx.uniform(&loops.extent));
+            let (zero, low, high) = (cx.b.i64(0), cx.b.sub(begin, before), cx.b.sub(end, before));
+            let (low, high) = (cx.b.binary(Binary::SMax, low, zero), cx.b.binary(Binary::SMin, high, count));
+            let any = cx.b.compare(Compare::Lt, low, high);
+            cx.b.open_branch();
+            part.emit(&mut cx, &loops, [low, high], &outputs);
+            let then = cx.b.close_branch(vec![]);
+            cx.b.close_if(any, then, Block::default());
+        }
+        extent = &extent + &loops.extent;
+        work = work.greater(&loops.work);
+    }
+    let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+    Kernel { function: builder.finish(name, vec![]), args, extent, work, in_place }
+}
+
 /// How far a position moves per step of a variable, if that is a number.
-pub(crate) fn step(position: &Dim, var: &numrsc_ir::dim::Sym) -> Option<i64> {
+pub(crate) fn step(position: &Dim, var: &Sym) -> Option<i64> {
     if !mentions(position, var) {
         return Some(0);
     }
@@ -180,14 +245,10 @@ pub(crate) fn step(position: &Dim, var: &numrsc_ir::dim::Sym) -> Option<i64> {
 }
 
 /// The operands that are read only where the result is written.
-pub(crate) fn read_where_written(cx: &Cx<'_>, reads: &Reads, to: &Dim, dtype: numrsc_ir::DType) -> Vec<Value> {
-    let size = scalar::memory(dtype).size();
+pub(crate) fn read_where_written(reads: &Reads, to: &Dim) -> Vec<Value> {
     let mut candidates: Vec<Value> = reads.buffers.iter().map(|(v, _)| *v).collect();
     candidates.sort_unstable();
     candidates.dedup();
-    candidates.retain(|&v| {
-        scalar::memory(cx.dtype(v)).size() == size
-            && reads.buffers.iter().filter(|(b, _)| *b == v).all(|(_, p)| p == to)
-    });
+    candidates.retain(|&v| reads.buffers.iter().filter(|(b, _)| *b == v).all(|(_, p)| p == to));
     if reads.reductions.is_empty() { candidates } else { vec![] }
 }

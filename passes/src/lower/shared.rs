@@ -8,7 +8,7 @@ use numrsc_ir::{
 use std::collections::HashMap;
 
 /// What the entry passes for a parameter of a kernel.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Arg {
     /// The address of a buffer.
     Pointer(Value),
@@ -18,6 +18,8 @@ pub(crate) enum Arg {
     Entry(V),
     /// The address of the buffer that the kernel writes.
     Output,
+    /// The address of a further buffer that it writes, by its number from 1 on.
+    Further(usize),
     /// The address of memory that a kernel uses while it runs.
     Scratch,
 }

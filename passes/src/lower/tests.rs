@@ -25,14 +25,13 @@ fn negate(read: i64, write: i64, sanitize: bool) -> (Result<Vec<Filled>, Failure
     let mut shared = Shared::new(Machine { vector_bytes: 16, registers: 16, fused: true }, sanitize);
     let scope = Scope { func: &func, buffers: HashMap::from([(Value(0), Buffer { pointer: V(0) })]) };
     let kernel = Pointwise {
-        name: "negate".into(),
         domain: vec![Dim::sym("n")],
-        source: Value(1),
-        from: &|index| vec![&index[0] + &Dim::Const(read)],
-        to: &|index| &index[0] + &Dim::Const(write),
+        writes: vec![(Value(1), Arg::Output)],
+        from: Box::new(move |index| vec![&index[0] + &Dim::Const(read)]),
+        to: Box::new(move |index| &index[0] + &Dim::Const(write)),
         length: Dim::sym("n"),
     }
-    .kernel(&mut shared, &scope);
+    .kernel("negate", &mut shared, &scope);
 
     let mut b = Builder::new(Kind::Entry, &[Ty::PTR]);
     let ctx = b.params()[0];

@@ -1,6 +1,13 @@
 //! Branches and loops: nested functions become blocks of the entry. What they give lies in blocks of memory of its own.
 use super::{Entry, Frame, ResultHome, Slot, memory::Memory, sizes::Sizes};
-use crate::{Result, scalar};
+use crate::{
+    Result,
+    lower::{
+        pointwise::{self, Pointwise},
+        shared::Arg,
+    },
+    scalar,
+};
 use numrsc_ir::{
     Dim, Func, Op, Type, Value,
     dim::Sym,
@@ -66,103 +73,201 @@ impl Entry {
         let Op::Loop { states, body, types } = &node.op else { unreachable!("a loop") };
         let count = *states as usize;
         let (trips, go) = (self.scalar(frame, node.args[0]), self.scalar(frame, node.args[1]));
-        let values = self.slots(frame, &node.args[2..])?;
-        let (initial, captures) = values.split_at(count);
-
-        // States are copied to begin with, so that every round may give back the ones before.
+        let captures = self.slots(frame, &node.args[2 + count..])?;
         let zero = self.b.i64(0);
-        let mut init = vec![zero, go];
-        let mut layout = Vec::new();
-        for (slot, ty) in initial.iter().zip(types) {
-            let (slot, fixed) = self.first_state(slot, ty, body, layout.len());
-            init.extend(carried(&slot, &fixed));
-            layout.push((slot, fixed));
-        }
-        let rows_at = init.len();
-        for ty in &types[count..] {
-            let room = self.b.i64(64);
-            init.push(self.block_of(room));
-            init.push(zero);
-            init.extend(ty.as_tensor().map_or(&[][..], |t| &t.shape[1..]).iter().map(|_| zero));
-        }
 
+        // Rows of a loop that runs as often as it says, and of known size, get all their memory at once.
+        let counted = self.b.as_const(go) == Some(1) && goes_on(body);
+        let mut rows = Vec::new();
+        for (ty, &result) in types[count..].iter().zip(&body.results()[1 + count..]) {
+            let row = body.ty(result).as_tensor().map_or(&[][..], |t| &t.shape);
+            let stated = ty.as_tensor().map_or(&[][..], |t| &t.shape[1..]);
+            let known = counted && row == stated && row.iter().all(|d| self.is_known(&frame.sizes, d));
+            rows.push(if known { self.all_rows(frame, ty, trips)? } else { self.no_rows(ty) });
+        }
+        let in_row = |state: usize| {
+            let same = |j: &usize| body.results()[1 + count + j] == body.results()[1 + state];
+            (0..rows.len()).filter(|&j| rows[j].stride.is_some()).find(same)
+        };
+        let mut all = Vec::new();
+        for number in 0..count {
+            let row = in_row(number);
+            all.push(self.first_state(frame, v, number, row)?);
+        }
+        self.fill_states(frame, node.args[2..2 + count].iter().copied().zip(&all))?;
+
+        let mut init = vec![zero, go];
+        init.extend(all.iter().flat_map(State::carried));
+        init.extend(rows.iter().flat_map(|r| r.carried.clone()));
         let open = self.b.open_while(&init, |b, carried| {
             let more = b.compare(Compare::Lt, carried[0], trips);
             b.and(more, carried[1])
         });
         let inside = open.inside.clone();
+        let mut now = inside[2..].iter().copied();
+        let states_now: Vec<State> = all.iter().map(|s| s.from_carried(&mut now)).collect();
+        let rows_now: Vec<Vec<V>> = rows.iter().map(|r| now.by_ref().take(r.carried.len()).collect()).collect();
         let mut args = vec![self.scalar_slot(Elem::I64, inside[0])];
         let truth = self.b.int(Ty::scalar(Elem::I8), 1);
         args.push(self.scalar_slot(Elem::I8, truth));
-        let mut at = 2;
-        let mut states_now = Vec::new();
-        for (slot, fixed) in &layout {
-            let now = restored(slot, fixed, &inside, &mut at);
-            args.push(now.clone());
-            states_now.push(now);
+        args.extend(states_now.iter().map(|s| s.slot.clone()));
+        args.extend(captures);
+
+        let mut homes = vec![ResultHome::Scalar];
+        let mut row_homes = Vec::new();
+        for row in &rows {
+            row_homes.push(match row.stride {
+                Some(stride) => {
+                    let offset = self.b.mul(inside[0], stride);
+                    ResultHome::At(self.b.offset(row.block, offset))
+                }
+                None => ResultHome::Heap,
+            });
         }
-        args.extend(captures.iter().cloned());
-        let mut homes = vec![ResultHome::Heap; body.results().len()];
-        homes[0] = ResultHome::Scalar;
+        homes.extend(states_now.iter().map(|s| match s.keep {
+            Keep::Blocks => ResultHome::Heap,
+            Keep::Turns(other) => ResultHome::At(other),
+            Keep::Row(row) => row_homes[row],
+        }));
+        homes.extend(row_homes);
         let mut results = self.run(body, &args, frame.sizes.symbols.clone(), &homes)?.into_iter();
         self.shared.place = super::place(frame.scope.func, v);
         let Some(Slot::Tensor { pointer: go, .. }) = results.next() else { unreachable!("the condition") };
         let one = self.b.i64(1);
         let mut next = vec![self.b.add(inside[0], one), go];
-        for ((old, (_, fixed)), new) in states_now.iter().zip(&layout).zip(results.by_ref().take(count)) {
-            if let Slot::Tensor { pointer, .. } = old {
-                self.give_back(*pointer, Memory::Heap);
-            }
-            self.demand_fixed(old, &new, fixed);
-            next.extend(carried(&new, fixed));
+        for (old, new) in states_now.into_iter().zip(results.by_ref().take(count)) {
+            self.demand_fixed(&old, &new);
+            let keep = match (&old.slot, old.keep) {
+                (Slot::Tensor { pointer, .. }, Keep::Blocks) => {
+                    self.give_back(*pointer, Memory::Heap);
+                    Keep::Blocks
+                }
+                (Slot::Tensor { pointer, .. }, Keep::Turns(_)) => Keep::Turns(*pointer),
+                (_, keep) => keep,
+            };
+            next.extend(State { slot: new, keep, ..old }.carried());
         }
-        let mut at = rows_at;
-        for (row, ty) in results.zip(&types[count..]) {
-            next.extend(self.append_row(ty, &row, inside[0], trips, &inside[at..]));
-            at = next.len();
+        for ((result, ty), (row, now)) in results.zip(&types[count..]).zip(rows.iter().zip(&rows_now)) {
+            if row.stride.is_none() {
+                next.extend(self.append_row(ty, &result, inside[0], trips, now));
+            }
         }
         let outs = self.b.close_while(open, next);
 
-        let mut at = 2;
-        let mut all = Vec::new();
-        for (slot, fixed) in &layout {
-            all.extend(flat(&restored(slot, fixed, &outs, &mut at)));
+        let rounds = outs[0];
+        let mut now = outs[2..].iter().copied();
+        let mut results = Vec::new();
+        for (number, first) in all.iter().enumerate() {
+            let last = first.from_carried(&mut now);
+            results.extend(flat(&self.last_state(first, last, rounds, is_taken(frame.scope.func, v, number))));
         }
-        for ty in &types[count..] {
+        for (ty, row) in types[count..].iter().zip(&rows) {
             let dims = &ty.as_tensor().map_or(&[][..], |t| &t.shape)[1..];
-            let pointer = outs[at];
-            let sizes = outs[at + 2..at + 2 + dims.len()].to_vec();
-            at += 2 + dims.len();
-            all.extend([pointer, outs[0]]);
+            let carried: Vec<V> = now.by_ref().take(row.carried.len()).collect();
+            if row.stride.is_some() {
+                results.extend([row.block, rounds]);
+                for d in dims {
+                    results.push(self.size(&mut frame.sizes, d)?);
+                }
+                continue;
+            }
+            results.extend([carried[0], rounds]);
             // Where there was no round, the stated sizes hold; those that nothing has defined are 0.
-            let none = self.b.compare(Compare::Eq, outs[0], zero);
-            for (d, size) in dims.iter().zip(sizes) {
+            let none = self.b.compare(Compare::Eq, rounds, zero);
+            for (d, &size) in dims.iter().zip(&carried[2..]) {
                 let stated = if self.is_known(&frame.sizes, d) { self.size(&mut frame.sizes, d)? } else { zero };
-                all.push(self.b.select(none, stated, size));
+                results.push(self.b.select(none, stated, size));
             }
         }
-        self.give_tuple(frame, v, types, &all)
+        self.give_tuple(frame, v, types, &results)
     }
 
-    /// A state before the first round, and which of its sizes stay the same in every round.
-    fn first_state(&mut self, slot: &Slot, ty: &Type, body: &Func, number: usize) -> (Slot, Vec<bool>) {
-        let Slot::Tensor { pointer, sizes } = slot else { return (slot.clone(), vec![]) };
-        let dtype = ty.as_tensor().map_or(numrsc_ir::DType::U8, |t| t.dtype);
-        let bytes = self.bytes_of(sizes, scalar::memory(dtype).size());
-        let copy = self.block_of(bytes);
-        self.copy_bytes(copy, *pointer, bytes);
-        let (before, after) = (body.ty(body.params()[2 + number]), body.ty(body.results()[1 + number]));
-        let fixed = match (before, after) {
-            (Type::Tensor(x), Type::Tensor(y)) => x.shape.iter().zip(&y.shape).map(|(x, y)| x == y).collect(),
-            _ => vec![],
+    /// Memory for the rows of all rounds.
+    fn all_rows(&mut self, frame: &mut Frame<'_>, ty: &Type, trips: V) -> Result<Rows> {
+        let (dtype, dims) = ty.as_tensor().map_or((numrsc_ir::DType::U8, &[][..]), |t| (t.dtype, &t.shape[1..]));
+        let bytes = &Dim::product(dims) * &Dim::Const(scalar::memory(dtype).size());
+        let stride = self.size(&mut frame.sizes, &bytes)?;
+        let zero = self.b.i64(0);
+        let trips = self.b.binary(Binary::SMax, trips, zero);
+        let total = self.checked_mul(trips, stride);
+        Ok(Rows { block: self.block_of(total), stride: Some(stride), carried: vec![] })
+    }
+
+    /// Rows that will be put one behind the other.
+    fn no_rows(&mut self, ty: &Type) -> Rows {
+        let (room, zero) = (self.b.i64(64), self.b.i64(0));
+        let block = self.block_of(room);
+        let sizes = ty.as_tensor().map_or(&[][..], |t| &t.shape[1..]).iter().map(|_| zero);
+        Rows { block, stride: None, carried: [block, zero].into_iter().chain(sizes).collect() }
+    }
+
+    /// Where a state is before the first round, and how it is kept.
+    fn first_state(&mut self, frame: &mut Frame<'_>, v: Value, number: usize, row: Option<usize>) -> Result<State> {
+        let node = frame.scope.func.node(v);
+        let Op::Loop { body, .. } = &node.op else { unreachable!("a loop") };
+        let initial = node.args[2 + number];
+        let Type::Tensor(t) = frame.scope.func.ty(initial) else {
+            return Ok(State { slot: frame.others[&initial].clone(), element: 1, fixed: vec![], keep: Keep::Blocks });
         };
-        (Slot::Tensor { pointer: copy, sizes: sizes.clone() }, fixed)
+        let (dtype, shape) = (t.dtype, t.shape.clone());
+        let sizes = shape.iter().map(|d| self.size(&mut frame.sizes, d)).collect::<Result<Vec<V>>>()?;
+        let element = scalar::memory(dtype).size();
+        let bytes = self.bytes_of(&sizes, element);
+        let fixed = fixed_sizes(body, number);
+        let keep = match row {
+            _ if fixed.contains(&false) => Keep::Blocks,
+            Some(row) => Keep::Row(row),
+            None => Keep::Turns(self.block_of(bytes)),
+        };
+        Ok(State { slot: Slot::Tensor { pointer: self.block_of(bytes), sizes }, element, fixed, keep })
+    }
+
+    /// Put what states begin with into their memory.
+    fn fill_states<'s>(
+        &mut self,
+        frame: &mut Frame<'_>,
+        states: impl Iterator<Item = (Value, &'s State)>,
+    ) -> Result<()> {
+        let mut parts = Vec::new();
+        for (initial, state) in states {
+            if let Slot::Tensor { pointer, .. } = state.slot {
+                let shape = self.shape_of(frame, initial);
+                parts.push(Pointwise::whole(shape, vec![(initial, Arg::Entry(pointer))]));
+            }
+        }
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let kernel = pointwise::kernel("states", &parts, &mut self.shared, &frame.scope);
+        self.launch_with(frame, kernel, &[], None)
+    }
+
+    /// A state after the last round, in a block of its own.
+    fn last_state(&mut self, first: &State, last: State, rounds: V, is_taken: bool) -> Slot {
+        match (&first.slot, &last.slot, last.keep) {
+            (_, _, Keep::Turns(other)) => {
+                self.give_back(other, Memory::Heap);
+                last.slot
+            }
+            (Slot::Tensor { pointer: own, sizes }, Slot::Tensor { pointer: row, .. }, Keep::Row(_)) if is_taken => {
+                let (own, row, sizes, zero) = (*own, *row, sizes.clone(), self.b.i64(0));
+                let bytes = self.bytes_of(&sizes, first.element);
+                let any = self.b.compare(Compare::Lt, zero, rounds);
+                self.b.open_branch();
+                self.copy_bytes(own, row, bytes);
+                let then = self.b.close_branch(vec![]);
+                self.b.close_if(any, then, Block::default());
+                first.slot.clone()
+            }
+            (_, _, Keep::Row(_)) => first.slot.clone(),
+            _ => last.slot,
+        }
     }
 
     /// Sizes that do not change by their types are demanded not to.
-    fn demand_fixed(&mut self, old: &Slot, new: &Slot, fixed: &[bool]) {
-        if let (Slot::Tensor { sizes: old, .. }, Slot::Tensor { sizes: new, .. }) = (old, new) {
-            for ((&x, &y), _) in old.iter().zip(new).zip(fixed).filter(|((x, y), fixed)| **fixed && x != y) {
+    fn demand_fixed(&mut self, old: &State, new: &Slot) {
+        if let (Slot::Tensor { sizes, .. }, Slot::Tensor { sizes: new, .. }) = (&old.slot, new) {
+            for ((&x, &y), _) in sizes.iter().zip(new).zip(&old.fixed).filter(|((x, y), fixed)| **fixed && x != y) {
                 let same = self.b.compare(Compare::Eq, x, y);
                 self.demand(same, "a state changes its size");
             }
@@ -243,16 +348,9 @@ impl Entry {
     /// Blocks of a tuple that nobody takes are given back at once.
     pub(super) fn drop_unused_results(&mut self, frame: &mut Frame<'_>, v: Value) {
         let Some(Slot::Tuple(slots)) = frame.others.get(&v).cloned() else { return };
-        let func = frame.scope.func;
-        let taken: Vec<i64> = func
-            .nodes()
-            .iter()
-            .filter(|n| n.args == [v])
-            .filter_map(|n| if let Op::Get { index } = n.op { Some(index) } else { None })
-            .collect();
         for (i, slot) in slots.iter().enumerate() {
             if let Slot::Tensor { pointer, .. } = slot
-                && !taken.contains(&(i as i64))
+                && !is_taken(frame.scope.func, v, i)
             {
                 let context = self.context();
                 self.b.host(Host::Free, vec![context, *pointer]);
@@ -269,31 +367,92 @@ fn flat(slot: &Slot) -> Vec<V> {
     }
 }
 
-/// What of a state is carried from round to round: its address and the sizes that may change.
-fn carried(slot: &Slot, fixed: &[bool]) -> Vec<V> {
-    match slot {
-        Slot::Tensor { pointer, sizes } => {
-            let changing = sizes.iter().zip(fixed).filter(|(_, fixed)| !**fixed).map(|(s, _)| *s);
-            [*pointer].into_iter().chain(changing).collect()
+/// A state of a loop.
+#[derive(Clone)]
+struct State {
+    slot: Slot,
+    /// Bytes of an element.
+    element: i64,
+    /// Which of its sizes stay the same in every round.
+    fixed: Vec<bool>,
+    keep: Keep,
+}
+
+/// Where the next value of a state goes.
+#[derive(Clone, Copy)]
+enum Keep {
+    /// To a new block in every round; the one before is given back.
+    Blocks,
+    /// To this block: two take turns.
+    Turns(V),
+    /// It is also a row of this result, and stays there.
+    Row(usize),
+}
+
+/// The rows that the rounds of a loop give.
+struct Rows {
+    block: V,
+    /// Bytes of a row, if there is room for all.
+    stride: Option<V>,
+    /// Otherwise the block, the rows it has room for, and the sizes of a row.
+    carried: Vec<V>,
+}
+
+impl State {
+    /// What is carried from round to round: the address, the sizes that may change, the other block.
+    fn carried(&self) -> Vec<V> {
+        let mut all = match &self.slot {
+            Slot::Tensor { pointer, sizes } => {
+                let changing = sizes.iter().zip(&self.fixed).filter(|(_, fixed)| !**fixed).map(|(s, _)| *s);
+                [*pointer].into_iter().chain(changing).collect()
+            }
+            other => flat(other),
+        };
+        if let Keep::Turns(other) = self.keep {
+            all.push(other);
         }
-        other => flat(other),
+        all
+    }
+
+    /// The state in another round, from what is carried.
+    fn from_carried(&self, carried: &mut impl Iterator<Item = V>) -> State {
+        let mut next = || carried.next().expect("as many as were given");
+        let slot = match &self.slot {
+            Slot::Tensor { sizes, .. } => {
+                let pointer = next();
+                let sizes = sizes.iter().zip(&self.fixed).map(|(&s, &fixed)| if fixed { s } else { next() }).collect();
+                Slot::Tensor { pointer, sizes }
+            }
+            _ => Slot::Seq(next()),
+        };
+        let keep = match self.keep {
+            Keep::Turns(_) => Keep::Turns(next()),
+            keep => keep,
+        };
+        State { slot, keep, fixed: self.fixed.clone(), ..*self }
     }
 }
 
-/// A state from what is carried.
-fn restored(first: &Slot, fixed: &[bool], carried: &[V], at: &mut usize) -> Slot {
-    let mut next = || {
-        *at += 1;
-        carried[*at - 1]
-    };
-    match first {
-        Slot::Tensor { sizes, .. } => {
-            let pointer = next();
-            let sizes = sizes.iter().zip(fixed).map(|(&s, &fixed)| if fixed { s } else { next() }).collect();
-            Slot::Tensor { pointer, sizes }
-        }
-        _ => Slot::Seq(next()),
+/// Which sizes of a state are the same before and after a round.
+pub(crate) fn fixed_sizes(body: &Func, number: usize) -> Vec<bool> {
+    match (body.ty(body.params()[2 + number]), body.ty(body.results()[1 + number])) {
+        (Type::Tensor(x), Type::Tensor(y)) => x.shape.iter().zip(&y.shape).map(|(x, y)| x == y).collect(),
+        _ => vec![],
     }
+}
+
+/// Does a body never end its loop?
+fn goes_on(body: &Func) -> bool {
+    match &body.node(body.results()[0]).op {
+        Op::Param { index, .. } => *index == 1,
+        Op::Const { value } => value.to_i64s() == Some(vec![1]),
+        _ => false,
+    }
+}
+
+/// Does anything want this result of a node?
+fn is_taken(func: &Func, v: Value, result: usize) -> bool {
+    func.nodes().iter().any(|n| n.args == [v] && matches!(n.op, Op::Get { index } if index as usize == result))
 }
 
 fn copy_kernel(lanes: u32) -> numrsc_ir::kernel::Function {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Result,
-    lower::{fuse::Buffer, index::linear, pointwise::Pointwise},
+    lower::{fuse::Buffer, pointwise::Pointwise, shared::Arg},
     scalar,
 };
 use numrsc_ir::{
@@ -30,11 +30,14 @@ pub(crate) enum Memory {
     /// A block that is given back after the last use.
     Heap,
     Output(usize),
+    /// A place that the caller of the function gave for a result.
+    Given(V),
 }
 
 impl Memory {
     pub(super) fn is_for(self, home: ResultHome) -> bool {
         match home {
+            ResultHome::At(pointer) => self == Memory::Given(pointer),
             ResultHome::Output(i) => self == Memory::Output(i),
             ResultHome::Heap => self == Memory::Heap,
             ResultHome::Scalar => false,
@@ -147,6 +150,7 @@ impl Entry {
         let (pointer, memory) = match frame.homes.get(&v).copied() {
             Some(ResultHome::Output(i)) => (self.output(frame, i, &bytes)?, Memory::Output(i)),
             Some(ResultHome::Heap) => (self.block(frame, &bytes)?, Memory::Heap),
+            Some(ResultHome::At(pointer)) => (pointer, Memory::Given(pointer)),
             Some(ResultHome::Scalar) | None => match self.in_arena(&frame.sizes, &bytes) {
                 Some((pointer, id)) => (pointer, Memory::Arena(id)),
                 None => (self.block(frame, &bytes)?, Memory::Heap),
@@ -189,7 +193,7 @@ impl Entry {
                 let context = self.context();
                 self.b.host(Host::Free, vec![context, pointer]);
             }
-            Memory::Outside | Memory::Output(_) => {}
+            Memory::Outside | Memory::Output(_) | Memory::Given(_) => {}
         }
     }
 
@@ -205,10 +209,13 @@ impl Entry {
             return None;
         }
         let elements = Dim::product(frame.scope.shape(v));
+        let at = frame.fusion.leader(v).0 as usize;
+        let size = |v: Value| scalar::memory(frame.scope.dtype(v)).size();
         let fits = |old: &&Value| {
-            frame.last_use[old.0 as usize] == v.0 as usize
+            frame.last_use[old.0 as usize] == at
                 && matches!(frame.memory.get(old), Some(Memory::Arena(_) | Memory::Heap))
                 && Dim::product(frame.scope.shape(**old)) == elements
+                && size(**old) == size(v)
         };
         let old = *candidates.iter().find(fits)?;
         let memory = frame.memory.insert(old, Memory::Outside)?;
@@ -303,17 +310,11 @@ impl Entry {
         let bytes = &elements * &Dim::Const(scalar::memory(frame.scope.dtype(r)).size());
         let pointer = match home {
             ResultHome::Output(i) => self.output(frame, i, &bytes)?,
+            ResultHome::At(pointer) => pointer,
             ResultHome::Heap | ResultHome::Scalar => self.block(frame, &bytes)?,
         };
-        let kernel = Pointwise {
-            name: "copy".into(),
-            domain: shape.clone(),
-            source: r,
-            from: &<[Dim]>::to_vec,
-            to: &|index| linear(index, &shape),
-            length: elements,
-        }
-        .kernel(&mut self.shared, &frame.scope);
+        let copy = Pointwise::whole(shape, vec![(r, Arg::Output)]);
+        let kernel = copy.kernel("copy", &mut self.shared, &frame.scope);
         self.launch(frame, kernel, pointer, None)?;
         Ok(pointer)
     }

@@ -52,6 +52,8 @@ pub(crate) enum ResultHome {
     Output(usize),
     /// A new block that the caller owns.
     Heap,
+    /// A place that the caller gives, large enough.
+    At(V),
     /// A scalar that the caller reads at once.
     Scalar,
 }
@@ -185,7 +187,8 @@ impl Entry {
         for (v, node) in func.values() {
             self.shared.place = place(func, v);
             self.check(&mut frame, v)?;
-            if frame.fusion.stored[v.0 as usize] || is_statement(&node.op) {
+            let is_computed = frame.fusion.stored[v.0 as usize] && !frame.fusion.led.contains_key(&v);
+            if is_computed || is_statement(&node.op) {
                 self.emit(&mut frame, v)?;
             }
             for old in ending.remove(&(v.0 as usize)).unwrap_or_default() {
@@ -231,7 +234,9 @@ impl Entry {
                     Slot::Tensor { pointer: x, sizes: vec![] }
                 }
                 Type::Tensor(t) => {
-                    let own = !given.contains(&r) && frame.memory.get(&r).is_some_and(|m| m.is_for(home));
+                    // The same place may be home to two results, a block not.
+                    let free = matches!(home, ResultHome::At(_)) || !given.contains(&r);
+                    let own = free && frame.memory.get(&r).is_some_and(|m| m.is_for(home));
                     let pointer = if own {
                         given.push(r);
                         frame.scope.buffers[&r].pointer
@@ -299,6 +304,17 @@ impl Entry {
         output: V,
         scratch: Option<V>,
     ) -> Result<()> {
+        self.launch_with(frame, kernel, &[output], scratch)
+    }
+
+    /// Launch a kernel that writes to several outputs.
+    pub(super) fn launch_with(
+        &mut self,
+        frame: &mut Frame<'_>,
+        kernel: Kernel,
+        outputs: &[V],
+        scratch: Option<V>,
+    ) -> Result<()> {
         let Kernel { function, args, extent, work, .. } = kernel;
         if extent == Dim::ZERO {
             return Ok(());
@@ -310,7 +326,8 @@ impl Entry {
                 Arg::Pointer(v) => frame.scope.buffers[&v].pointer,
                 Arg::Size(d) => self.size(&mut frame.sizes, &d)?,
                 Arg::Entry(v) => v,
-                Arg::Output => output,
+                Arg::Output => outputs[0],
+                Arg::Further(number) => outputs[number],
                 Arg::Scratch => scratch.expect("a kernel with scratch memory gets some"),
             });
         }
@@ -369,7 +386,7 @@ fn users(func: &Func) -> Vec<Vec<Value>> {
 
 /// After which node each stored value is not needed any more.
 fn last_uses(func: &Func, fusion: &Fusion) -> Vec<usize> {
-    let mut last: Vec<usize> = (0..func.nodes().len()).collect();
+    let mut last: Vec<usize> = (0..).map(Value).take(func.nodes().len()).map(|v| fusion.leader(v).0 as usize).collect();
     for (v, node) in func.values() {
         if fusion.stored[v.0 as usize] || is_statement(&node.op) {
             for r in &fusion.reads[v.0 as usize] {

@@ -7,7 +7,7 @@ use crate::{
         epilogue::Epilogue,
         fuse::{Buffer, is_product},
         index::linear,
-        pointwise::Pointwise,
+        pointwise::{self, Pointwise},
         scan, scatter,
         shared::Arg,
         sort, window,
@@ -125,17 +125,23 @@ impl Entry {
 
     fn pointwise(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
         let shape = self.shape_of(frame, v);
-        let kernel = Pointwise {
-            name: frame.scope.func.node(v).op.name().into(),
-            domain: shape.clone(),
-            source: v,
-            from: &<[Dim]>::to_vec,
-            to: &|index| linear(index, &shape),
-            length: Dim::product(&shape),
+        let others = frame.fusion.companions(v);
+        let further = others.iter().enumerate().map(|(i, w)| (*w, Arg::Further(i + 1)));
+        let writes: Vec<(Value, Arg)> = std::iter::once((v, Arg::Output)).chain(further).collect();
+        let name = frame.scope.func.node(v).op.name();
+        let kernel = Pointwise::whole(shape, writes.clone()).kernel(name, &mut self.shared, &frame.scope);
+        let mut outputs = Vec::with_capacity(writes.len());
+        for (w, _) in &writes {
+            outputs.push(self.take_over_or_allocate(frame, *w, &kernel.in_place)?);
         }
-        .kernel(&mut self.shared, &frame.scope);
-        let output = self.take_over_or_allocate(frame, v, &kernel.in_place)?;
-        self.launch(frame, kernel, output, None)
+        let node = frame.scope.func.node(v);
+        // What takes over its operand's memory as it is has nothing to do.
+        if matches!(node.op, Op::Reshape { .. })
+            && frame.scope.buffers.get(&node.args[0]).is_some_and(|b| b.pointer == outputs[0])
+        {
+            return Ok(());
+        }
+        self.launch_with(frame, kernel, &outputs, None)
     }
 
     fn constant(&mut self, frame: &mut Frame<'_>, v: Value, value: &Tensor) -> Result<()> {
@@ -180,26 +186,27 @@ impl Entry {
         let output = self.allocate_for(frame, v)?;
         let shape = self.shape_of(frame, v);
         let length = Dim::product(&shape);
+        let mut parts = Vec::new();
         let mut offset = Dim::ZERO;
         for &part in &frame.scope.func.node(v).args {
             let domain = self.shape_of(frame, part);
-            let kernel = Pointwise {
-                name: "concat".into(),
-                domain: domain.clone(),
-                source: part,
-                from: &<[Dim]>::to_vec,
-                to: &|index| {
-                    let mut at = index.to_vec();
-                    at[axis] = &at[axis] + &offset;
-                    linear(&at, &shape)
-                },
-                length: length.clone(),
-            }
-            .kernel(&mut self.shared, &frame.scope);
-            self.launch(frame, kernel, output, None)?;
+            let (start, shape) = (offset.clone(), &shape);
             offset = &offset + &domain[axis];
+            let to = move |index: &[Dim]| {
+                let mut at = index.to_vec();
+                at[axis] = &at[axis] + &start;
+                linear(&at, shape)
+            };
+            parts.push(Pointwise {
+                domain,
+                writes: vec![(part, Arg::Output)],
+                from: Box::new(<[Dim]>::to_vec),
+                to: Box::new(to),
+                length: length.clone(),
+            });
         }
-        Ok(())
+        let kernel = pointwise::kernel("concat", &parts, &mut self.shared, &frame.scope);
+        self.launch(frame, kernel, output, None)
     }
 
     fn pad(&mut self, frame: &mut Frame<'_>, v: Value, low: &[Dim], high: &[Dim]) -> Result<()> {
@@ -211,14 +218,13 @@ impl Entry {
         if padded {
             let value = args[1];
             let fill = Pointwise {
-                name: "fill".into(),
                 domain: shape.clone(),
-                source: value,
-                from: &|_| vec![],
-                to: &|index| linear(index, &shape),
+                writes: vec![(value, Arg::Output)],
+                from: Box::new(|_| vec![]),
+                to: Box::new(|index| linear(index, &shape)),
                 length: length.clone(),
             }
-            .kernel(&mut self.shared, &frame.scope);
+            .kernel("fill", &mut self.shared, &frame.scope);
             self.launch(frame, fill, output, None)?;
         }
         // What is left of the operand after cropping.
@@ -233,17 +239,16 @@ impl Entry {
             kept.push(self.shared.size(&size));
         }
         let kernel = Pointwise {
-            name: "pad".into(),
             domain: kept,
-            source: args[0],
-            from: &|index| index.iter().zip(&first).map(|(i, (start, _))| i + start).collect(),
-            to: &|index| {
+            writes: vec![(args[0], Arg::Output)],
+            from: Box::new(|index| index.iter().zip(&first).map(|(i, (start, _))| i + start).collect()),
+            to: Box::new(|index| {
                 let at: Vec<Dim> = index.iter().zip(&first).map(|(i, (start, low))| &(i + start) + low).collect();
                 linear(&at, &shape)
-            },
+            }),
             length,
         }
-        .kernel(&mut self.shared, &frame.scope);
+        .kernel("pad", &mut self.shared, &frame.scope);
         self.launch(frame, kernel, output, None)
     }
 
@@ -264,15 +269,8 @@ impl Entry {
         // First all of the operand, then the updates in order.
         let x = frame.scope.func.node(v).args[0];
         let shape = self.shape_of(frame, v);
-        let copy = Pointwise {
-            name: "scatter_copy".into(),
-            domain: shape.clone(),
-            source: x,
-            from: &<[Dim]>::to_vec,
-            to: &|index| linear(index, &shape),
-            length: Dim::product(&shape),
-        }
-        .kernel(&mut self.shared, &frame.scope);
+        let copy =
+            Pointwise::whole(shape, vec![(x, Arg::Output)]).kernel("scatter_copy", &mut self.shared, &frame.scope);
         // If the operand itself is taken over, there is nothing to copy.
         let reads_only_itself = frame.scope.has_buffer(x) && copy.in_place == [x];
         let others = &frame.scope.func.node(v).args[1..];

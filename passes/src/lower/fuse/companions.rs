@@ -1,0 +1,102 @@
+//! Maps and reductions over the same indices that one kernel computes, with a result each: what one of them computed, the next one has in a register. All of
+//! them happen where the last one would.
+use super::{Fuser, is_statement};
+use numrsc_ir::{Dim, Op, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Results that one kernel writes at most.
+const MAX_RESULTS: usize = 4;
+
+/// For each stored node that another one's kernel computes: that other one.
+pub(super) type Led = BTreeMap<Value, Value>;
+
+struct Group {
+    members: Vec<Value>,
+    /// Nothing else has read a member yet, so that all may still happen later.
+    open: bool,
+}
+
+impl Fuser<'_> {
+    /// Find nodes that can share a kernel. Those that nothing but their kernel reads are not stored any more.
+    pub(super) fn companions(&mut self, results: &[Value]) -> Led {
+        let reads = self.reads();
+        let mut groups: Vec<Group> = vec![];
+        for (v, node) in self.func.values() {
+            let (at, op) = (v.0 as usize, &node.op);
+            if !self.stored[at] && !is_statement(op) {
+                continue;
+            }
+            let own = &reads[at];
+            let joined = if self.is_pointwise(v) { self.group_for(v, &groups, &reads) } else { None };
+            for (i, group) in groups.iter_mut().enumerate() {
+                group.open &= joined == Some(i) || group.members.iter().all(|m| !own.contains(m));
+            }
+            match joined {
+                Some(i) => groups[i].members.push(v),
+                None if self.is_pointwise(v) => groups.push(Group { members: vec![v], open: true }),
+                None => {}
+            }
+        }
+        let mut led = Led::new();
+        for Group { members, .. } in groups {
+            let Some((last, others)) = members.split_last() else { continue };
+            for m in others {
+                let read_outside = |u: &Value| !members.contains(u) && reads[u.0 as usize].contains(m);
+                if results.contains(m) || self.func.values().any(|(u, n)| self.is_done(u, &n.op) && read_outside(&u)) {
+                    led.insert(*m, *last);
+                } else {
+                    self.stored[m.0 as usize] = false;
+                }
+            }
+        }
+        led
+    }
+
+    fn is_done(&self, v: Value, op: &Op) -> bool {
+        self.stored[v.0 as usize] || is_statement(op)
+    }
+
+    fn is_pointwise(&self, v: Value) -> bool {
+        matches!(self.func.node(v).op, Op::Map { .. } | Op::Reduce { .. })
+            && self.stored[v.0 as usize]
+            && !self.epilogues.contains_key(&v)
+    }
+
+    /// The latest group whose kernel could compute a node, and would read less for it.
+    fn group_for(&mut self, v: Value, groups: &[Group], reads: &[BTreeSet<Value>]) -> Option<usize> {
+        let shape = self.shape(v);
+        let own = &reads[v.0 as usize];
+        let fits = |fuser: &mut Self, group: &Group| {
+            let of_members = |x: &Value| group.members.iter().any(|m| m == x || reads[m.0 as usize].contains(x));
+            let is_varying = |x: &Value| !matches!(fuser.func.node(*x).op, Op::Const { .. });
+            group.open
+                && group.members.len() < MAX_RESULTS
+                && own.iter().any(|x| of_members(x) && is_varying(x))
+                && fuser.shape(group.members[0]) == shape
+                && {
+                    let domain = fuser.domain(v, &shape);
+                    fuser.reads_in_place(v, &domain, &domain, &group.members, reads)
+                }
+        };
+        (0..groups.len()).rev().find(|&i| fits(self, &groups[i]))
+    }
+
+    /// Does the element of a node at an index need members of a group at no other index than `domain`?
+    fn reads_in_place(
+        &mut self,
+        v: Value,
+        index: &[Dim],
+        domain: &[Dim],
+        members: &[Value],
+        reads: &[BTreeSet<Value>],
+    ) -> bool {
+        self.func.node(v).args.iter().enumerate().all(|(k, &a)| {
+            let inline = !self.stored[a.0 as usize];
+            if !members.contains(&a) && !(inline && members.iter().any(|m| reads[a.0 as usize].contains(m))) {
+                return true;
+            }
+            let at = self.operand_index(v, k, index);
+            if inline { self.reads_in_place(a, &at, domain, members, reads) } else { at == domain }
+        })
+    }
+}
