@@ -28,14 +28,17 @@ pub(crate) struct Kernel {
 /// Elements per unit of the extent where a kernel is one long loop.
 const BLOCK: i64 = 1024;
 
+/// What follows from an index.
+pub(crate) type IndexFn<'p, T> = Box<dyn Fn(&[Dim]) -> T + 'p>;
+
 /// What a pointwise kernel computes, or a part of it: for every index of `domain`, the elements of nodes at `from(index)` go to `to(index)` of a buffer
 /// each, all with `length` elements.
 pub(crate) struct Pointwise<'p> {
     pub domain: Vec<Dim>,
     /// The nodes, and the parameters that are their buffers.
     pub writes: Vec<(Value, Arg)>,
-    pub from: Box<dyn Fn(&[Dim]) -> Vec<Dim> + 'p>,
-    pub to: Box<dyn Fn(&[Dim]) -> Dim + 'p>,
+    pub from: IndexFn<'p, Vec<Dim>>,
+    pub to: IndexFn<'p, Dim>,
     pub length: Dim,
 }
 

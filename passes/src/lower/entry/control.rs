@@ -105,7 +105,7 @@ impl Entry {
         });
         let inside = open.inside.clone();
         let mut now = inside[2..].iter().copied();
-        let states_now: Vec<State> = all.iter().map(|s| s.from_carried(&mut now)).collect();
+        let states_now: Vec<State> = all.iter().map(|s| s.with_carried(&mut now)).collect();
         let rows_now: Vec<Vec<V>> = rows.iter().map(|r| now.by_ref().take(r.carried.len()).collect()).collect();
         let mut args = vec![self.scalar_slot(Elem::I64, inside[0])];
         let truth = self.b.int(Ty::scalar(Elem::I8), 1);
@@ -158,7 +158,7 @@ impl Entry {
         let mut now = outs[2..].iter().copied();
         let mut results = Vec::new();
         for (number, first) in all.iter().enumerate() {
-            let last = first.from_carried(&mut now);
+            let last = first.with_carried(&mut now);
             results.extend(flat(&self.last_state(first, last, rounds, is_taken(frame.scope.func, v, number))));
         }
         for (ty, row) in types[count..].iter().zip(&rows) {
@@ -415,7 +415,7 @@ impl State {
     }
 
     /// The state in another round, from what is carried.
-    fn from_carried(&self, carried: &mut impl Iterator<Item = V>) -> State {
+    fn with_carried(&self, carried: &mut impl Iterator<Item = V>) -> State {
         let mut next = || carried.next().expect("as many as were given");
         let slot = match &self.slot {
             Slot::Tensor { sizes, .. } => {

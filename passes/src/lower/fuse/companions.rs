@@ -92,7 +92,8 @@ impl Fuser<'_> {
     ) -> bool {
         self.func.node(v).args.iter().enumerate().all(|(k, &a)| {
             let inline = !self.stored[a.0 as usize];
-            if !members.contains(&a) && !(inline && members.iter().any(|m| reads[a.0 as usize].contains(m))) {
+            let concerned = members.contains(&a) || inline && members.iter().any(|m| reads[a.0 as usize].contains(m));
+            if !concerned {
                 return true;
             }
             let at = self.operand_index(v, k, index);
