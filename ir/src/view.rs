@@ -2,8 +2,10 @@
 use crate::{Func, Node, Op, Value, attr::Attr, dim::Sym, func::node_syms, types::join};
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::{
-    collections::BTreeSet,
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
     fmt::{self, Write},
+    hash::{DefaultHasher, Hash, Hasher},
 };
 
 /// Why a node needs another one.
@@ -47,28 +49,64 @@ pub fn graph(func: &Func) -> DiGraph<Value, Edge> {
 /// The function in Graphviz's language: parameters and results are ellipses, constants are small and grey, nested
 /// functions are boxes that point to the node that runs them, dotted lines are symbols that a node computes.
 pub fn dot(func: &Func) -> String {
+    digraph(|out| write_nodes(func, "", 1, &BTreeMap::new(), out))
+}
+
+/// A function before and after a change, side by side. What only one of them computes is red and green.
+pub fn dot_change(before: &Func, after: &Func) -> String {
+    let (old, new) = (meanings(before), meanings(after));
+    let sides = [("before", before, &old, &new, "#f6c9c2"), ("after", after, &new, &old, "#bfe6bf")];
+    digraph(|out| {
+        for (name, func, own, other, colour) in sides {
+            let known: BTreeSet<u64> = other.iter().copied().collect();
+            let only_here = |v: &Value| !known.contains(&own[v.0 as usize]);
+            let marked = func.values().map(|(v, _)| v).filter(only_here).map(|v| (v, colour)).collect();
+            let _ = writeln!(out, "  subgraph \"cluster_{name}\" {{\n    label={}; fontsize=14;", text(name));
+            write_nodes(func, &format!("{name}."), 2, &marked, out);
+            out.push_str("  }\n");
+        }
+    })
+}
+
+fn digraph(write: impl FnOnce(&mut String)) -> String {
     let mut out = String::from(
         "digraph {\n  rankdir=TB; ranksep=0.35; nodesep=0.25; fontname=\"Helvetica\";\n  \
          node [shape=box, style=\"rounded,filled\", fillcolor=\"#eef3fb\", color=\"#7c93b8\", fontname=\"Helvetica\", \
          fontsize=11, margin=\"0.12,0.06\"];\n  edge [color=\"#5b6678\", arrowsize=0.6, fontname=\"Helvetica\", fontsize=9, \
          fontcolor=\"#5b6678\"];\n",
     );
-    write_nodes(func, "", 1, &mut out);
+    write(&mut out);
     out.push_str("}\n");
     out
 }
 
-fn write_nodes(func: &Func, prefix: &str, depth: usize, out: &mut String) {
+/// A number for each node that says what it computes of the parameters.
+fn meanings(func: &Func) -> Vec<u64> {
+    let mut all: Vec<u64> = Vec::with_capacity(func.nodes().len());
+    for node in func.nodes() {
+        let mut hasher = DefaultHasher::new();
+        node.op.hash(&mut hasher);
+        node.args.iter().for_each(|a| all[a.0 as usize].hash(&mut hasher));
+        all.push(hasher.finish());
+    }
+    all
+}
+
+fn write_nodes(func: &Func, prefix: &str, depth: usize, marked: &BTreeMap<Value, &str>, out: &mut String) {
     let margin = "  ".repeat(depth);
     let id = |v: Value| format!("\"{prefix}{}\"", v.0);
     for (v, node) in func.values() {
-        let look = match &node.op {
-            Op::Param { .. } => ", shape=ellipse, fillcolor=\"#e3f4e3\", color=\"#6fa36f\"",
+        let look: Cow<'_, str> = match &node.op {
+            op if marked.contains_key(&v) && !matches!(op, Op::Const { .. }) => {
+                format!(", fillcolor=\"{}\"", marked[&v]).into()
+            }
+            Op::Param { .. } => ", shape=ellipse, fillcolor=\"#e3f4e3\", color=\"#6fa36f\"".into(),
             Op::Const { .. } => {
                 ", shape=plaintext, style=\"\", fontsize=8, fontcolor=\"#888888\", margin=0, height=0.2, width=0.2"
+                    .into()
             }
-            op if !op.bodies().is_empty() => ", fillcolor=\"#fdf1dc\", color=\"#c79a4b\"",
-            _ => "",
+            op if !op.bodies().is_empty() => ", fillcolor=\"#fdf1dc\", color=\"#c79a4b\"".into(),
+            _ => "".into(),
         };
         let _ = writeln!(out, "{margin}{} [label={}{look}];", id(v), label(func, v, node));
         for (name, attr) in node.op.attrs() {
@@ -78,7 +116,7 @@ fn write_nodes(func: &Func, prefix: &str, depth: usize, out: &mut String) {
             let _ =
                 writeln!(out, "{margin}  label=\"{v} {name}\"; fontname=\"Helvetica\"; fontsize=10; style=rounded;");
             let _ = writeln!(out, "{margin}  color=\"#c79a4b\"; fontcolor=\"#8a6a30\";");
-            write_nodes(body, &inner, depth + 1, out);
+            write_nodes(body, &inner, depth + 1, &BTreeMap::new(), out);
             let _ = writeln!(out, "{margin}}}");
             if let Some(last) = body.results().len().checked_sub(1) {
                 let look = "style=dashed, arrowhead=empty, color=\"#c79a4b\"";
@@ -169,6 +207,19 @@ fn text(s: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_changed_is_marked() {
+        let parse = |f: &str| {
+            crate::parse(&format!("func(%0: f32[n]) {{\n %1 = map %0 {{f=neg(a0)}} : f32[n]\n {f} }}")).unwrap()
+        };
+        let before = parse("%2 = map %1 {f=div(a0, 2.0:f32)} : f32[n]\n return %2 \"y\"");
+        let after = parse("%2 = map %1 {f=mul(a0, 0.5:f32)} : f32[n]\n return %2 \"y\"");
+        let picture = dot_change(&before, &after);
+        let marked: Vec<&str> = picture.lines().filter(|l| l.contains("#f6c9c2") || l.contains("#bfe6bf")).collect();
+        assert_eq!(marked.len(), 2, "{picture}");
+        assert!(marked[0].contains("before.2") && marked[1].contains("after.2"), "{picture}");
+    }
 
     #[test]
     fn symbols_are_edges() {

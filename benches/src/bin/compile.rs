@@ -55,7 +55,16 @@ struct Args {
     measure: Option<Vec<PathBuf>>,
 }
 
-const PHASES: [&str; 5] = ["load", "import", "lower", "generate", "write"];
+/// The columns of the tables, and the phases of each.
+const PHASES: [(&str, &[&str]); 7] = [
+    ("load", &["load"]),
+    ("import", &["import"]),
+    ("simplify", &["prune", "unroll", "literals", "fold", "fold-again"]),
+    ("optimise", &["optimise"]),
+    ("lower", &["layout", "lower"]),
+    ("generate", &["generate"]),
+    ("write", &["write"]),
+];
 const GENERATORS: [(&str, Generator); 2] = [("llvm", Generator::Llvm), ("cranelift", Generator::Cranelift)];
 
 fn main() -> ExitCode {
@@ -81,22 +90,11 @@ fn measure(args: &Args, paths: &[PathBuf]) -> Result<()> {
 fn report(args: &Args) -> Result<()> {
     let wanted = |name: &str| args.names.is_empty() || args.names.iter().any(|n| name.contains(&n[..]));
     let folder = driver::work_folder("compile")?;
-    let mut table = Table::new(&[
-        "model",
-        "nodes",
-        "generator",
-        "kernels (distinct)",
-        "load ms",
-        "import ms",
-        "lower ms",
-        "generate ms",
-        "write ms",
-        "total ms",
-        "total with warm cache ms",
-        "peak MB",
-    ]);
-    let mut growth =
-        Table::new(&["graph", "nodes", "generator", "load µs/node", "import", "lower", "generate", "write"]);
+    let phases = PHASES.map(|(name, _)| name);
+    let totals = ["total ms", "total with warm cache ms", "peak MB"];
+    let mut table =
+        Table::new(&[&["model", "nodes", "generator", "kernels (distinct)"], &phases[..], &totals].concat());
+    let mut growth = Table::new(&[&["graph", "nodes", "generator"], &phases[..]].concat());
     let mut subjects: Vec<(String, PathBuf, bool)> = vec![];
     let only_generated =
         !args.names.is_empty() && args.names.iter().all(|n| Shape::ALL.iter().any(|s| n.starts_with(s.name())));
@@ -137,13 +135,13 @@ fn report(args: &Args) -> Result<()> {
                     let nodes = cold["onnx_nodes"].as_f64().unwrap_or(f64::NAN);
                     let kernels = format!("{} ({})", cold["kernels"], cold["distinct_kernels"]);
                     let mut cells = vec![name.clone(), cold["onnx_nodes"].to_string(), generator.to_owned(), kernels];
-                    cells.extend(PHASES.iter().map(|phase| short(time(&cold, phase))));
+                    cells.extend(PHASES.iter().map(|(_, phases)| short(time(&cold, phases))));
                     cells.extend([short(total(&cold)), short(total(&warm))]);
                     cells.push(short(cold["peak_kb"].as_f64().unwrap_or(f64::NAN) / 1e3));
                     table.row(cells);
                     if *generated {
                         let mut cells = vec![name.clone(), cold["onnx_nodes"].to_string(), generator.to_owned()];
-                        cells.extend(PHASES.iter().map(|phase| short(time(&cold, phase) * 1e3 / nodes)));
+                        cells.extend(PHASES.iter().map(|(_, phases)| short(time(&cold, phases) * 1e3 / nodes)));
                         growth.row(cells);
                     }
                 }
@@ -156,14 +154,14 @@ fn report(args: &Args) -> Result<()> {
     }
     if !args.json {
         table.print(args.markdown);
-        println!("\nTime per node (linear if it stays the same as the graph grows):\n");
+        println!("\nMicroseconds per node (linear if they stay the same as the graph grows):\n");
         growth.print(args.markdown);
     }
     Ok(())
 }
 
-fn time(report: &Value, phase: &str) -> f64 {
-    report["phases_ms"][phase].as_f64().unwrap_or(f64::NAN)
+fn time(report: &Value, phases: &[&str]) -> f64 {
+    phases.iter().filter_map(|phase| report["phases_ms"][phase].as_f64()).sum()
 }
 
 fn total(report: &Value) -> f64 {

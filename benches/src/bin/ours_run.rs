@@ -4,7 +4,7 @@ use numrsc_benches::{
     protocol::{Job, Output, Subject, measure},
     raw::RawTensor,
 };
-use numrsc_runtime::{Context, DType, Model, TensorRef};
+use numrsc_runtime::{Context, Model, TensorRef};
 use std::{process::ExitCode, time::Instant};
 
 fn main() -> ExitCode {
@@ -18,13 +18,8 @@ fn run(start: Instant) -> Result<(), String> {
     let model = Model::load(&job.model).map_err(|e| e.to_string())?;
     let context = Context::with_threads(&model, job.threads).map_err(|e| e.to_string())?;
     let loaded = begin.elapsed();
-    let inputs = inputs.iter().map(tensor).collect::<Result<_, _>>()?;
+    let inputs = inputs.iter().map(RawTensor::tensor).collect::<Result<_, _>>()?;
     measure(start, &job, &[("load", loaded)], &mut Artifact { model, context, inputs })
-}
-
-fn tensor(raw: &RawTensor) -> Result<TensorRef<'_>, String> {
-    let dtype = DType::from_onnx(raw.onnx_type).ok_or("an unknown element type")?;
-    Ok(TensorRef::raw(dtype, raw.bytes(), &raw.shape))
 }
 
 struct Artifact<'a> {

@@ -20,19 +20,23 @@ pub(crate) struct Args {
     import: ImportArgs,
     #[command(flatten)]
     format: Format,
+    /// Print the tensor IR as a Graphviz graph: as imported, with --after as a pass leaves it, with --explain before and after optimising, with colours for
+    /// what changed
+    #[arg(long, conflicts_with_all = ["json", "ir"])]
+    dot: bool,
     /// With --after and --explain: the code generator to prepare for
-    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["json", "dot", "ir"])]
+    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["json", "ir"])]
     backend: CodeBackend,
     /// With --after and --explain: the machine to prepare for [default: this one]
-    #[arg(long, value_name = "TRIPLE", conflicts_with_all = ["json", "dot", "ir"])]
+    #[arg(long, value_name = "TRIPLE", conflicts_with_all = ["json", "ir"])]
     target: Option<String>,
     /// With --after and --explain: the processor to prepare for
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "dot", "ir"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["json", "ir"])]
     cpu: Option<String>,
     #[command(flatten)]
     level: LevelArgs,
     /// With --after and --explain: check every access of memory
-    #[arg(long, conflicts_with_all = ["json", "dot", "ir"])]
+    #[arg(long, conflicts_with_all = ["json", "ir"])]
     sanitize: bool,
 }
 
@@ -42,9 +46,6 @@ struct Format {
     /// Print as JSON
     #[arg(long)]
     json: bool,
-    /// Print the tensor IR as a Graphviz graph
-    #[arg(long)]
-    dot: bool,
     /// Print the tensor IR as text; large constants are left out
     #[arg(long)]
     ir: bool,
@@ -97,7 +98,7 @@ pub(crate) fn weight_bytes(func: &Func) -> usize {
 pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
     if let Some(content) = compile::read_artifact(&args.model)? {
         return match &args.format {
-            Format { json, dot: false, ir: false, after: None, explain: None } => {
+            Format { json, ir: false, after: None, explain: None } if !args.dot => {
                 artifact::inspect(&args.model, &content, *json)
             }
             _ => Err(Failure::Usage(format!("{} is an artifact: it has no IR any more", args.model.display()))),
@@ -107,10 +108,10 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
     let func = import::import(&model, &args.import.options())?;
     match &args.format {
         Format { json: true, .. } => println!("{:#}", json(&model, &func)),
-        Format { dot: true, .. } => show_text(&view::dot(&func))?,
         Format { ir: true, .. } => show_text(&print::func(&func, print::Detail::Brief))?,
         Format { explain: Some(node), .. } => show_text(&explain(args, *node, &func)?)?,
         Format { after: Some(pass), .. } => show_text(&after(args, pass, &func)?)?,
+        _ if args.dot => show_text(&view::dot(&func))?,
         _ => people(&model, &func),
     }
     Ok(Outcome::Success)
@@ -138,10 +139,16 @@ fn explain(args: &Args, node: Option<Value>, func: &Func) -> Result<String, Fail
         if node.0 as usize >= folded.nodes().len() {
             return Err(Failure::Usage(format!("there is no node {node} after `fold`")));
         }
+        if args.dot {
+            return Err(Failure::Usage("the proof for a node is no graph: leave out --dot or the node".into()));
+        }
         return numrsc_passes::egraph::explain(&folded, node, options.level, codegen.machine).map_err(failed);
     }
-    let (_, report) =
+    let (optimised, report) =
         numrsc_passes::optimise(&folded, options.level, codegen.machine, &options.without_rules).map_err(failed)?;
+    if args.dot {
+        return Ok(view::dot_change(&folded, &optimised));
+    }
     let ms = |picoseconds: u64| format!("{:.3} ms", picoseconds as f64 / 1e9);
     let mut rows = vec![
         ("predicted before".to_owned(), ms(report.before)),
@@ -171,7 +178,11 @@ fn after(args: &Args, pass: &Pass, func: &Func) -> Result<String, Failure> {
     let options = options(args);
     let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     Ok(match compile::run_until(func, Some(pass), &codegen, &options, &mut Phases::new())? {
+        Stage::Tensor(func) if args.dot => view::dot(&func),
         Stage::Tensor(func) => print::func(&func, print::Detail::Brief),
+        Stage::Kernel(_) if args.dot => {
+            return Err(Failure::Usage(format!("after `{}` there are kernels, which are no graph", pass.name)));
+        }
         Stage::Kernel(lowered) => lowered.module.to_string(),
     })
 }

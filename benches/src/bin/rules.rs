@@ -1,0 +1,108 @@
+//! What single rules of the optimiser are worth: a model compiled with and without a rule, run in turns.
+//!
+//! `cargo run --release -p numrsc-benches --bin rules [MODEL RULE…]`: these rules on this model of the corpus (`numrsc inspect --explain` prints which ones
+//! a model uses), or those of the table in docs/optimiser.md.
+use clap::Parser;
+use numrsc::compile::Options;
+use numrsc_benches::{
+    driver::{self, Result},
+    exit_code,
+    raw::RawTensor,
+    table::Table,
+};
+use numrsc_runtime::{Context, Model};
+use std::{
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+/// What single rules of the optimiser are worth.
+#[derive(Parser)]
+struct Args {
+    /// A model of the corpus and rules, each of which is left out; without them, those of the documentation
+    names: Vec<String>,
+    /// Seconds for each pair
+    #[arg(long, default_value_t = 4.0)]
+    seconds: f64,
+    /// Print the table as Markdown
+    #[arg(long)]
+    markdown: bool,
+}
+
+/// Rewrites that ONNX Runtime's optimiser does not do, each on a model that has it.
+const SHOWN: [(&str, &str); 6] = [
+    ("swift_f0", "share-operand"),
+    ("t5_encoder_ts", "share-operand"),
+    ("basic_pitch", "concat-concat"),
+    ("swift_f0", "pad-pad"),
+    ("oww_hey_mycroft_lstm", "slice-concat"),
+    ("stn_gridsample_ts", "div-power-of-2"),
+];
+
+fn main() -> ExitCode {
+    exit_code(report(&Args::parse()))
+}
+
+fn report(args: &Args) -> Result<()> {
+    let pairs: Vec<(&str, &str)> = match &args.names[..] {
+        [] => SHOWN.to_vec(),
+        [model, rules @ ..] => rules.iter().map(|rule| (&model[..], &rule[..])).collect(),
+    };
+    let models = driver::corpus_models()?;
+    let mut table =
+        Table::new(&["model", "rule", "kernels without", "with", "µs without", "with", "times as fast with the rule"]);
+    for (model, rule) in pairs {
+        let folder = models.iter().find(|m| driver::name_of(m) == model).ok_or(format!("no such model: {model}"))?;
+        let [mut without, mut with] = [Subject::new(folder, Some(rule))?, Subject::new(folder, None)?];
+        let start = Instant::now();
+        while start.elapsed().as_secs_f64() < args.seconds {
+            without.run()?;
+            with.run()?;
+        }
+        let micros = |s: &Subject| s.best.as_secs_f64() * 1e6;
+        table.row([
+            model.into(),
+            rule.into(),
+            without.kernels.to_string(),
+            with.kernels.to_string(),
+            format!("{:.1}", micros(&without)),
+            format!("{:.1}", micros(&with)),
+            format!("{:.2}", micros(&without) / micros(&with)),
+        ]);
+        eprintln!("{model} {rule}: {:.3}", micros(&without) / micros(&with));
+    }
+    table.print(args.markdown);
+    Ok(())
+}
+
+/// A model as compiled, and its fastest run so far.
+struct Subject {
+    model: Model,
+    context: Context,
+    inputs: Vec<RawTensor>,
+    kernels: u64,
+    best: Duration,
+}
+
+impl Subject {
+    fn new(model: &Path, without: Option<&str>) -> Result<Subject> {
+        let folder = driver::work_folder(&format!("rules/{}/{}", driver::name_of(model), without.unwrap_or("all")))?;
+        let options = Options { without_rules: without.into_iter().map(str::to_owned).collect(), ..Options::default() };
+        let report = driver::with_large_stack(|| driver::prepare(model, &folder, &options)).flatten()?;
+        let model = Model::load(folder.join("model.nrsc")).map_err(|e| e.to_string())?;
+        let context = Context::with_threads(&model, 1).map_err(|e| e.to_string())?;
+        let inputs =
+            driver::numbered(&folder, "input").iter().map(|path| RawTensor::read(path)).collect::<Result<_>>()?;
+        let kernels = report["kernels"].as_u64().unwrap_or(0);
+        Ok(Subject { model, context, inputs, kernels, best: Duration::MAX })
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let tensors = self.inputs.iter().map(RawTensor::tensor).collect::<Result<Vec<_>>>()?;
+        let begin = Instant::now();
+        self.model.run_in_order(&mut self.context, &tensors).map_err(|e| e.to_string())?;
+        self.best = self.best.min(begin.elapsed());
+        Ok(())
+    }
+}
