@@ -21,6 +21,7 @@ struct Case {
     window: Vec<usize>,
     stride: i64,
     dilation: i64,
+    spread: i64,
     pads: (i64, i64),
 }
 
@@ -28,7 +29,7 @@ impl Case {
     fn new(channels: [usize; 3], input: &[usize], window: &[usize], stride: i64, pads: (i64, i64)) -> Case {
         let [inputs, outputs, groups] = channels;
         let (input, window) = (input.to_vec(), window.to_vec());
-        Case { images: 1, inputs, outputs, groups, input, window, stride, dilation: 1, pads }
+        Case { images: 1, inputs, outputs, groups, input, window, stride, dilation: 1, spread: 1, pads }
     }
 
     fn op(&self, in_block: i64, out_block: i64) -> Op {
@@ -36,7 +37,7 @@ impl Case {
         Op::Conv {
             strides: vec![self.stride; space],
             dilations: vec![self.dilation; space],
-            spread: vec![1; space],
+            spread: vec![self.spread; space],
             low: vec![Dim::Const(self.pads.0); space],
             high: vec![Dim::Const(self.pads.1); space],
             groups: self.groups as i64,
@@ -50,8 +51,10 @@ impl Case {
         generate::tensor(&mut Rng::new(7), DType::F32, shape, false)
     }
 
-    /// The convolution alone over blocks; with `open`, all sizes but the channels are symbols.
+    /// The convolution alone over blocks, those of the result only if it divides into them; with `open`, all sizes but the channels are symbols.
     fn blocks(&self, block: usize, open: bool) -> (Func, Tensor) {
+        let out_block = if (self.outputs / self.groups).is_multiple_of(block) { block } else { 1 };
+        let out_block = if self.groups > 1 && self.groups == self.outputs { block } else { out_block };
         let in_block = if self.inputs.is_multiple_of(block) { block } else { 1 };
         let mut shape = vec![self.images, self.inputs / in_block];
         shape.extend(&self.input);
@@ -64,7 +67,7 @@ impl Case {
         let mut f = Func::new();
         let x = f.param(Type::tensor(DType::F32, dims)).expect("a parameter");
         let w = f.push(Op::Const { value: self.weights() }, &[]).expect("a constant");
-        let y = f.push(self.op(in_block as i64, block as i64), &[x, w]).expect("a convolution");
+        let y = f.push(self.op(in_block as i64, out_block as i64), &[x, w]).expect("a convolution");
         f.set_results(vec![y]);
         (f, generate::tensor(&mut Rng::new(9), DType::F32, shape, false))
     }
@@ -103,6 +106,31 @@ fn cases() -> Vec<Case> {
         let case = Case::new([16, 16, 1], &[12, 10], &[3, 3], 1, (dilation, 1));
         Case { images, dilation, ..case }
     }));
+    // Results without blocks.
+    all.extend([
+        Case::new([16, 5, 1], &[9, 13], &[3, 3], 1, (1, 1)),
+        Case::new([32, 255, 1], &[5, 6], &[1, 1], 1, (0, 0)),
+        Case::new([512, 18, 1], &[3, 40], &[1, 1], 1, (0, 0)),
+        Case { images: 2, ..Case::new([16, 6, 2], &[10, 9], &[3, 3], 2, (1, 0)) },
+        Case::new([8, 1, 1], &[50], &[3], 1, (1, 1)),
+    ]);
+    // Transposed convolutions: all phases alike, some taps missing, pixels cut off.
+    let transposed = |channels: [usize; 3], input: &[usize], window: &[usize], spread: i64, pads: (i64, i64)| Case {
+        spread,
+        ..Case::new(channels, input, window, 1, pads)
+    };
+    all.extend([
+        transposed([16, 16, 1], &[7, 9], &[2, 2], 2, (1, 1)),
+        transposed([16, 24, 1], &[7, 9], &[3, 3], 2, (1, 2)),
+        transposed([16, 16, 1], &[7, 9], &[3, 3], 2, (1, 1)),
+        transposed([16, 16, 1], &[6, 5], &[4, 4], 2, (2, 2)),
+        transposed([32, 16, 2], &[6, 5], &[5, 5], 3, (3, 2)),
+        transposed([8, 8, 1], &[20], &[2], 4, (1, 1)),
+        transposed([16, 1, 1], &[7, 9], &[2, 2], 2, (1, 1)),
+        transposed([16, 3, 1], &[7, 9], &[3, 3], 2, (1, 2)),
+        transposed([8, 2, 1], &[21], &[3], 3, (2, 2)),
+        transposed([3, 8, 1], &[5, 6], &[2, 2], 2, (1, 1)),
+    ]);
     all.push(Case { dilation: 2, images: 2, ..Case::new([16, 16, 16], &[12, 10], &[3, 3], 1, (2, 2)) });
     all
 }
@@ -111,7 +139,7 @@ fn cases() -> Vec<Case> {
 fn blocks_of_channels() {
     for case in cases() {
         for (block, open) in [(4, false), (8, false), (4, true), (8, true)] {
-            if case.outputs % block != 0 {
+            if case.inputs % block != 0 && case.outputs % block != 0 {
                 continue;
             }
             let (f, x) = case.blocks(block, open);

@@ -99,7 +99,9 @@ impl CostModel {
     fn conv(&self, kids: &[&Fact], own: &Known, moved: u64) -> u64 {
         let Some(w) = kids[1].tensor() else { return 0 };
         let depth: u64 = w.shape.iter().skip(1).map(size).product();
-        self.products(count(own).saturating_mul(depth), depth > 16, moved)
+        // Outputs that divide into vectors get blocks of them.
+        let blocks = size(&w.shape[0]).is_multiple_of(self.lanes) && w.shape[1] != Dim::ONE;
+        self.products(count(own).saturating_mul(depth), depth > 16 || blocks, moved)
     }
 }
 

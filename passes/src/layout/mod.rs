@@ -24,7 +24,7 @@ pub fn layout(func: &Func, machine: Machine) -> Result<Func> {
     let mut choice = Choice::new(func, machine, block);
     choice.improve();
     choice.drop_regions_that_cost();
-    Rewrite::new(func, block, &choice.blocked).run(&|f| layout(f, machine))
+    Rewrite::new(func, block, machine, &choice.blocked).run(&|f| layout(f, machine))
 }
 
 /// The function without the blocks that lowering has no kernels for.
@@ -35,7 +35,7 @@ pub(crate) fn without_odd_blocks(func: &Func, machine: Machine) -> Result<Func> 
         return Ok(func.clone());
     }
     let none = vec![false; func.nodes().len()];
-    let mut rewrite = Rewrite::new(func, 1, &none);
+    let mut rewrite = Rewrite::new(func, 1, machine, &none);
     rewrite.odd = func.nodes().iter().map(|n| is_blocked(&n.op) && !blocked::suits(func, n, machine)).collect();
     rewrite.run(&|f| without_odd_blocks(f, machine))
 }
@@ -72,6 +72,8 @@ struct Choice<'f> {
     /// What a convolution wins in blocks; nothing for all others.
     won: Vec<i64>,
     blocked: Vec<bool>,
+    /// Convolutions that take blocks without giving any.
+    takes: Vec<bool>,
 }
 
 impl<'f> Choice<'f> {
@@ -81,7 +83,7 @@ impl<'f> Choice<'f> {
         for (v, node) in func.values() {
             node.args.iter().for_each(|a| users[a.0 as usize].push(v));
         }
-        let mut choice = Choice { func, block, users, won: vec![0; n], blocked: vec![false; n] };
+        let mut choice = Choice { func, block, users, won: vec![0; n], blocked: vec![false; n], takes: vec![false; n] };
         for (v, node) in func.values() {
             let at = v.0 as usize;
             match &node.op {
@@ -89,6 +91,7 @@ impl<'f> Choice<'f> {
                     if let Some(won) = choice.won_by(v, machine) {
                         (choice.won[at], choice.blocked[at]) = (won, true);
                     }
+                    choice.takes[at] = rewrite::takes_only(func, v, block, machine).is_some();
                 }
                 _ => choice.blocked[at] = rewrite::carries(func, v, block),
             }
@@ -100,19 +103,19 @@ impl<'f> Choice<'f> {
     fn won_by(&self, v: Value, machine: Machine) -> Option<i64> {
         let node = self.func.node(v);
         let out = blockable(&node.ty, self.block)?;
-        let converted = rewrite::in_blocks(self.func, v, self.block)?;
-        let fitting = numrsc_ir::Node { op: converted, ..node.clone() };
-        if !blocked::suits(self.func, &fitting, machine) {
-            return None;
-        }
+        rewrite::in_blocks(self.func, v, self.block, machine)?;
         let Type::Tensor(w) = self.func.ty(node.args[1]) else { return None };
         let products = elements(out).saturating_mul(elements(&w.shape[1..]));
         let alone = w.shape[1] == Dim::ONE;
         Some(products.saturating_mul(if alone { DEPTHWISE_PRODUCT_WON } else { PRODUCT_WON }))
     }
 
-    /// Does a user want the blocks of an operand? Constants and what is repeated cost nothing in either form.
+    /// Does a user want the blocks of an operand? Constants and what is repeated cost nothing in either form, and a convolution without blocks may
+    /// take either.
     fn wants_blocks(&self, user: Value, operand: Value) -> bool {
+        if self.takes[user.0 as usize] && !self.blocked[user.0 as usize] {
+            return self.blocked[operand.0 as usize];
+        }
         self.blocked[user.0 as usize]
             && match &self.func.node(user).op {
                 Op::Conv { .. } => {

@@ -1,7 +1,7 @@
 //! Nodes with and without blocks: what each op is over blocks of channels, and the conversions between the two forms.
 use super::{blockable, is_same_in_blocks, is_single};
-use crate::{Error, Result};
-use numrsc_ir::{Data, Dim, Env, Func, Op, Value, eval_op};
+use crate::{Error, Machine, Result, lower::blocked};
+use numrsc_ir::{Data, Dim, Env, Func, Node, Op, Value, eval_op};
 
 /// Is an op the same in blocks, given operands in blocks?
 pub(super) fn carries(func: &Func, v: Value, block: i64) -> bool {
@@ -38,23 +38,36 @@ pub(super) fn takes_blocks(op: &Op, operand: Option<usize>) -> bool {
     }
 }
 
-/// A plain convolution in blocks. Channels of the operand that do not divide into blocks stay as they are.
-pub(super) fn in_blocks(func: &Func, v: Value, block: i64) -> Option<Op> {
+/// A plain convolution in blocks, if there is a kernel for it. Channels of the operand that do not divide into blocks stay as they are.
+pub(super) fn in_blocks(func: &Func, v: Value, block: i64, machine: Machine) -> Option<Op> {
+    let divides = blockable(func.ty(func.node(v).args[0]), block).is_some();
+    blockable(&func.node(v).ty, block)?;
+    with_blocks(func, v, [if divides { block } else { 1 }, block], machine)
+}
+
+/// A plain convolution whose operand is in blocks, but not its result.
+pub(super) fn takes_only(func: &Func, v: Value, block: i64, machine: Machine) -> Option<Op> {
+    blockable(func.ty(func.node(v).args[0]), block)?;
+    with_blocks(func, v, [block, 1], machine)
+}
+
+fn with_blocks(func: &Func, v: Value, blocks: [i64; 2], machine: Machine) -> Option<Op> {
     let node = func.node(v);
     let mut op = node.op.clone();
     let Op::Conv { in_block, out_block, .. } = &mut op else { return None };
     if !is_single(&node.ty) || *in_block != 1 || *out_block != 1 {
         return None;
     }
-    *in_block = if blockable(func.ty(node.args[0]), block).is_some() { block } else { 1 };
-    *out_block = block;
-    Some(op)
+    [*in_block, *out_block] = blocks;
+    let fitting = Node { op, ..node.clone() };
+    blocked::suits(func, &fitting, machine).then_some(fitting.op)
 }
 
 /// A function in the course of being rewritten.
 pub(super) struct Rewrite<'f> {
     func: &'f Func,
     block: i64,
+    machine: Machine,
     /// Which nodes are computed in blocks.
     blocked: &'f [bool],
     /// Convolutions that lose their blocks.
@@ -66,12 +79,21 @@ pub(super) struct Rewrite<'f> {
 }
 
 impl<'f> Rewrite<'f> {
-    pub(super) fn new(func: &'f Func, block: i64, blocked: &'f [bool]) -> Rewrite<'f> {
+    pub(super) fn new(func: &'f Func, block: i64, machine: Machine, blocked: &'f [bool]) -> Rewrite<'f> {
         let n = func.nodes().len();
         let mut out = Func::new();
         out.param_names.clone_from(&func.param_names);
         out.result_names.clone_from(&func.result_names);
-        Rewrite { func, block, blocked, odd: vec![false; n], out, plain: vec![None; n], in_blocks: vec![None; n] }
+        Rewrite {
+            func,
+            block,
+            machine,
+            blocked,
+            odd: vec![false; n],
+            out,
+            plain: vec![None; n],
+            in_blocks: vec![None; n],
+        }
     }
 
     /// The new function; `nested` does the same to nested ones.
@@ -80,6 +102,11 @@ impl<'f> Rewrite<'f> {
             let at = v.0 as usize;
             if self.blocked[at] {
                 self.in_blocks[at] = Some(self.node_in_blocks(v)?);
+                continue;
+            }
+            if let Some(op) = self.takes_blocks_of_operand(v) {
+                let args = [self.blocks(node.args[0])?, self.plain(node.args[1])?];
+                self.plain[at] = Some(self.push(op, &args)?);
                 continue;
             }
             let args = node.args.iter().map(|&a| self.plain(a)).collect::<Result<Vec<Value>>>()?;
@@ -97,6 +124,13 @@ impl<'f> Rewrite<'f> {
         let results = self.func.results().iter().map(|&r| self.plain(r)).collect::<Result<Vec<Value>>>()?;
         self.out.set_results(results);
         Ok(self.out.without_dead_nodes())
+    }
+
+    /// A convolution without blocks of an operand that has them.
+    fn takes_blocks_of_operand(&self, v: Value) -> Option<Op> {
+        let operand = *self.func.node(v).args.first()?;
+        let blocked = self.blocked[operand.0 as usize] && self.plain[operand.0 as usize].is_none();
+        blocked.then(|| takes_only(self.func, v, self.block, self.machine)).flatten()
     }
 
     /// Add a node; views of constants are constants.
@@ -175,7 +209,7 @@ impl<'f> Rewrite<'f> {
         let zero = [Dim::ZERO];
         let op = match &node.op {
             Op::Conv { .. } => {
-                let op = in_blocks(self.func, v, self.block).expect("chosen for blocks");
+                let op = in_blocks(self.func, v, self.block, self.machine).expect("chosen for blocks");
                 let divides = matches!(op, Op::Conv { in_block, .. } if in_block > 1);
                 let x = if divides { self.blocks(node.args[0])? } else { self.plain(node.args[0])? };
                 let w = self.plain(node.args[1])?;

@@ -90,7 +90,7 @@ impl<'c> Depthwise<'c> {
         let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
         let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
         let pointer = cx.parameter(Ty::PTR, Arg::Output);
-        let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
+        let output = Output::new(&mut cx, epilogue, pointer, self.conv);
         let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
         let conv = self.conv;
         let parts = if conv.groups >= UNITS { Dim::ONE } else { Dim::Const(PARTS) };

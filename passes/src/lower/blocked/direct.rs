@@ -11,12 +11,12 @@ use crate::lower::{
     cx::{Cx, Home},
     entry::Frame,
     epilogue::Epilogue,
-    index::unravel,
+    index::{linear, unravel},
     shared::{Arg, Shared},
 };
 use numrsc_ir::{
     Dim, Value,
-    kernel::{Binary, Elem, Kind, Ty, V, build::Builder},
+    kernel::{Binary, Compare, Elem, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
 
@@ -60,7 +60,7 @@ struct Unit<'o> {
     start: Option<Dim>,
     output: &'o Output,
     weights: V,
-    /// Memory for sums, where there are several parts.
+    /// Memory for sums, where there are several parts, or where rows of the result are put together behind it.
     sums: Option<V>,
 }
 
@@ -75,7 +75,8 @@ impl<'c> Direct<'c> {
     pub(super) fn new(conv: &'c Conv, shared: &mut Shared) -> Direct<'c> {
         let flat = !conv.padded && conv.taps() == 1 && conv.strides.iter().all(|&s| s == 1);
         // A negative `high` crops: then rows of the operand are longer than those of the result.
-        let flat = flat && conv.input == conv.output;
+        // Rows of several phases are put together from whole rows.
+        let flat = flat && conv.input == conv.output && (conv.phases.is_one() || !conv.plain);
         let merge = |d: &[Dim]| if flat { vec![Dim::product(d)] } else { d.to_vec() };
         let (input, output) = (merge(&conv.input), merge(&conv.output));
         let row_pixels = Dim::product(&output[1..]).as_const().unwrap_or(TYPICAL_ROW).max(1);
@@ -99,8 +100,14 @@ impl<'c> Direct<'c> {
 
     /// Bytes that every worker needs.
     pub(super) fn scratch(&self) -> Option<Dim> {
-        let bytes = &self.copy_bytes() + &self.sum_bytes();
+        let kinds = if self.conv.plain { 2 } else { 1 };
+        let bytes = &self.copy_bytes() + &(&self.sum_bytes() * &Dim::Const(kinds));
         (bytes != Dim::ZERO).then_some(bytes)
+    }
+
+    /// Do sums go to memory before they are finished?
+    fn keeps_sums(&self) -> bool {
+        self.part < self.conv.in_blocks || self.conv.plain
     }
 
     fn copy_bytes(&self) -> Dim {
@@ -109,7 +116,7 @@ impl<'c> Direct<'c> {
 
     /// Bytes of the sums of a block of pixels and a panel.
     fn sum_bytes(&self) -> Dim {
-        if self.part == self.conv.in_blocks {
+        if !self.keeps_sums() {
             return Dim::ZERO;
         }
         let widest = self.conv.panels().iter().map(|p| p.vectors).max().unwrap_or(1);
@@ -123,7 +130,7 @@ impl<'c> Direct<'c> {
         let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
         let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
         let pointer = cx.parameter(Ty::PTR, Arg::Output);
-        let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
+        let output = Output::new(&mut cx, epilogue, pointer, self.conv);
         let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
         let own = self.scratch().map(|bytes| {
             let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
@@ -131,7 +138,7 @@ impl<'c> Direct<'c> {
             let offset = cx.b.mul(worker, stride);
             cx.b.offset(scratch, offset)
         });
-        let sums = own.filter(|_| self.part < self.conv.in_blocks).map(|own| {
+        let sums = own.filter(|_| self.keeps_sums()).map(|own| {
             let offset = cx.uniform(&self.copy_bytes());
             cx.b.offset(own, offset)
         });
@@ -240,8 +247,62 @@ impl<'c> Direct<'c> {
                 cx.b.load(ty, sums, at)
             })
             .collect();
+        if self.conv.plain {
+            let bytes = cx.uniform(&self.sum_bytes());
+            let rows = cx.b.offset(sums, bytes);
+            let count_name = cx.name_of(count);
+            self.to_rows(cx, rows, &pixel, &count_name, &finished);
+            cx.b.close_for(open, none, count, 1, vec![]);
+            return self.store_rows(cx, unit, rows, vector, vectors, &count_name);
+        }
         self.store(cx, unit, &pixel, vector, vectors, &finished);
         cx.b.close_for(open, none, count, 1, vec![]);
+    }
+
+    /// Outputs of a panel that belong to a row each: all of its lanes, or with several phases all outputs.
+    fn panel_rows(&self, vectors: i64) -> i64 {
+        if self.conv.phases.is_one() { vectors * self.conv.lanes } else { self.conv.outputs }
+    }
+
+    /// Put the sums of a pixel where the rows of their outputs have them: phases lie side by side.
+    fn to_rows(&self, cx: &mut Cx<'_>, rows: V, pixel: &Dim, count: &Dim, sums: &[V]) {
+        let (conv, phases) = (self.conv, &self.conv.phases);
+        let per_output = self.panel_rows(sums.len() as i64);
+        let row_pixels = count * &Dim::Const(phases.count());
+        let step = unravel(pixel, &conv.output, &HashMap::new());
+        for n in 0..sums.len() as i64 * conv.lanes {
+            let (phase, output) = (n / per_output, n % per_output);
+            if phase == phases.count() {
+                return;
+            }
+            let at = if phases.is_one() {
+                pixel.clone()
+            } else {
+                linear(&phases.pixel(&step, &phases.place(&Dim::Const(phase))), &phases.sizes)
+            };
+            let at = cx.uniform(&(&(&row_pixels * &Dim::Const(output)) + &at));
+            let x = cx.b.extract(sums[(n / conv.lanes) as usize], (n % conv.lanes) as u32);
+            cx.b.store(rows, at, x);
+        }
+    }
+
+    /// Finish the rows of a panel's outputs.
+    fn store_rows(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, rows: V, vector: &Dim, vectors: i64, count: &Dim) {
+        let (conv, phases) = (self.conv, Dim::Const(self.conv.phases.count()));
+        let first_output = vector * &Dim::Const(conv.lanes);
+        let (all, here) = (cx.b.i64(self.panel_rows(vectors)), &Dim::Const(conv.outputs) - &first_output);
+        let here = cx.uniform(&here);
+        let here = cx.b.binary(Binary::SMin, here, all);
+        let first = &(&unit.first_row * &Dim::product(&self.output[1..])) * &phases;
+        let length = count * &phases;
+        let range = (cx.uniform(&first), cx.uniform(&(&first + &length)));
+        let zero = cx.b.i64(0);
+        let open = cx.b.open_for(&[]);
+        let output = cx.name_of(open.var);
+        let channel = &(&(&unit.group * &Dim::Const(conv.outputs)) + &first_output) + &output;
+        let position = cx.uniform(&(&output * &length));
+        unit.output.put_row(cx, [&unit.image, &channel], range, rows, position);
+        cx.b.close_for(open, zero, here, 1, vec![]);
     }
 
     /// Where the sum of a pixel and a vector of a panel is in memory.
@@ -357,16 +418,40 @@ impl<'c> Direct<'c> {
 
     #[allow(clippy::too_many_arguments)]
     fn store(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, vector: &Dim, vectors: i64, sums: &[V]) {
-        let conv = self.conv;
+        let (conv, phases) = (self.conv, &self.conv.phases);
         let before = &unit.first_row * &Dim::product(&self.output[1..]);
-        let channel = &(&unit.group * &Dim::Const(conv.out_vectors)) + vector;
-        let at = |n: usize| {
+        for (n, &sum) in sums.iter().enumerate() {
             let (i, j) = (n as i64 / vectors, n as i64 % vectors);
             let pixel = &(&before + first) + &Dim::Const(i);
-            let index = unravel(&pixel, &conv.output, &HashMap::new());
-            [&[unit.image.clone(), &channel + &Dim::Const(j)], &index[..]].concat()
-        };
-        sums.iter().enumerate().for_each(|(n, s)| unit.output.put(cx, at(n), *s));
+            let step = unravel(&pixel, &conv.output, &HashMap::new());
+            // Vectors are numbered phase by phase.
+            let each = Dim::Const(conv.out_vectors / phases.count());
+            let sizes = [Dim::Const(phases.count()), each.clone()];
+            let number = unravel(&(vector + &Dim::Const(j)), &sizes, &HashMap::new());
+            let index = phases.pixel(&step, &phases.place(&number[0]));
+            let inside = (!phases.exact).then(|| self.inside(cx, &index));
+            if inside.is_some() {
+                cx.b.open_branch();
+            }
+            let channel = &(&unit.group * &each) + &number[1];
+            unit.output.put(cx, [&[unit.image.clone(), channel], &index[..]].concat(), sum);
+            if let Some(inside) = inside {
+                let then = cx.b.close_branch(vec![]);
+                cx.b.open_branch();
+                let or = cx.b.close_branch(vec![]);
+                cx.b.close_if(inside, then, or);
+            }
+        }
+    }
+
+    /// Is there such a pixel of the result?
+    fn inside(&self, cx: &mut Cx<'_>, index: &[Dim]) -> V {
+        let yes = cx.b.bits(Ty::I1, 1);
+        index.iter().zip(&self.conv.phases.sizes).fold(yes, |all, (i, size)| {
+            let (i, size) = (cx.uniform(i), cx.uniform(size));
+            let fits = cx.b.compare(Compare::ULt, i, size);
+            cx.b.and(all, fits)
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 mod depthwise;
 mod direct;
 mod halo;
+mod phases;
 mod products;
 mod winograd;
 
@@ -11,29 +12,46 @@ use super::{
     cx::{Cx, Lane},
     entry::{Entry, Frame},
     epilogue::{Epilogue, Sink},
+    index::unravel,
     shared::Shared,
 };
 use crate::{Machine, Result};
 use depthwise::Depthwise;
 use direct::Direct;
-use numrsc_ir::{DType, Dim, Func, Node, Op, Tensor, Value, dim::Sym, kernel::V};
+use numrsc_ir::{
+    DType, Dim, Func, Node, Op, Tensor, Value,
+    dim::Sym,
+    kernel::{Elem, Ty, V},
+};
+use phases::Phases;
 use winograd::Winograd;
+
+/// Vectors of a panel at most.
+const MAX_VECTORS: i64 = 3;
 
 /// Can a convolution with blocks be done as it is? All others are done without blocks.
 pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
-    let Op::Conv { spread, groups, in_block, out_block, .. } = &node.op else { return false };
+    let Op::Conv { groups, in_block, out_block, .. } = &node.op else { return false };
     let Op::Const { value: w } = &func.node(node.args[1]).op else { return false };
     let lanes = i64::from(machine.lanes(4));
-    let is_vector = lanes > 1 && *out_block == lanes && (*in_block == lanes || *in_block == 1);
-    if !is_vector || w.dtype() != DType::F32 || w.is_empty() || w.rank() < 3 || spread.iter().any(|&s| s != 1) {
+    let is_vector = lanes > 1 && [*in_block, *out_block].iter().all(|&b| b == lanes || b == 1);
+    if !is_vector || *in_block + *out_block == 2 || w.dtype() != DType::F32 || w.is_empty() || w.rank() < 3 {
         return false;
     }
     let (outputs, inputs) = (w.shape()[0] as i64, w.shape()[1] as i64);
+    let Some(phases) = Phases::of(func, node) else { return false };
     if is_depthwise(w, *groups) && *in_block == lanes {
         // Padding is left out, which changes nothing as long as no weight times zero is NaN.
-        return outputs % lanes == 0 && w.rank() <= 4 && w.to_f64s().iter().all(|w| w.is_finite());
+        let finite = || w.to_f64s().iter().all(|w| w.is_finite());
+        return *out_block == lanes && phases.is_one() && outputs % lanes == 0 && w.rank() <= 4 && finite();
     }
-    inputs % in_block == 0 && (outputs / groups) % out_block == 0
+    let result_fits = if *out_block == 1 {
+        // Rows of the result are put together in memory of the worker, a panel at a time: it has all phases of them, or there are none.
+        phases.is_one() || (phases.exact && phases.count() * (outputs / groups) <= MAX_VECTORS * lanes)
+    } else {
+        (outputs / groups) % out_block == 0
+    };
+    inputs % in_block == 0 && result_fits
 }
 
 fn is_depthwise(w: &Tensor, groups: i64) -> bool {
@@ -70,22 +88,37 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue
     Ok(())
 }
 
-/// Where vectors of channels of the result go, by way of what follows the convolution.
+/// Where vectors of channels of the result go, or rows of one without blocks, by way of what follows the convolution.
 struct Output {
     sink: Sink,
-    /// The names that axes of the result have there.
+    /// The names that axes of the result have there; without blocks: image, channel and pixel.
     axes: Vec<Sym>,
+    pixels: Dim,
     lanes: i64,
     /// What the result may take the memory of.
     in_place: Vec<Value>,
 }
 
 impl Output {
-    fn new(cx: &mut Cx<'_>, epilogue: &Epilogue, pointer: V, lanes: i64) -> Output {
+    fn new(cx: &mut Cx<'_>, epilogue: &Epilogue, pointer: V, conv: &Conv) -> Output {
         let shape = cx.shape(epilogue.product);
-        let axes: Vec<Sym> = shape.iter().map(|n| cx.variable(n)).collect();
-        let any: Vec<Dim> = axes.iter().cloned().map(Dim::sym).collect();
-        Output { sink: epilogue.sink(cx, pointer, &any), in_place: epilogue.in_place(cx, &any), axes, lanes }
+        let pixels = Dim::product(&conv.phases.sizes);
+        let sizes = if conv.plain { [&shape[..2], std::slice::from_ref(&pixels)].concat() } else { shape.clone() };
+        let axes: Vec<Sym> = sizes.iter().map(|n| cx.variable(n)).collect();
+        let mut any: Vec<Dim> = axes.iter().cloned().map(Dim::sym).collect();
+        if conv.plain {
+            let pixel = any.remove(2);
+            any.extend(unravel(&pixel, &shape[2..], &cx.extents));
+        }
+        let (sink, in_place) = (epilogue.sink(cx, pointer, &any), epilogue.in_place(cx, &any));
+        Output { sink, axes, pixels, lanes: conv.lanes, in_place }
+    }
+
+    /// Finish and store the pixels `first..end` of a channel without blocks; they are in memory from `position` on.
+    fn put_row(&self, cx: &mut Cx<'_>, channel: [&Dim; 2], (first, end): (V, V), memory: V, position: V) {
+        let names = |s: &Sym| self.axes[..2].iter().position(|a| a == s).map(|a| channel[a].clone());
+        let ty = Ty::vector(Elem::F32, self.lanes as u32);
+        self.sink.put_row(cx, (&self.axes[2], &names, &self.pixels), (first, end), (memory, position, ty));
     }
 
     /// Finish and store a vector at its index (without the place in the vector).
@@ -117,9 +150,14 @@ struct Conv {
     /// Blocks of input channels of a group, and channels of a block.
     in_blocks: i64,
     channels: i64,
-    /// Vectors of output channels of a group.
+    /// Output channels of a group, and vectors of them in all phases.
+    outputs: i64,
     out_vectors: i64,
     lanes: i64,
+    /// Has the result no blocks?
+    plain: bool,
+    /// Pixels of the result that see the same elements; `window`, `output` and `low` are about these together.
+    phases: Phases,
     input: Vec<Dim>,
     window: Vec<i64>,
     output: Vec<Dim>,
@@ -140,16 +178,19 @@ struct Panels {
 impl Conv {
     fn new(shared: &mut Shared, frame: &Frame<'_>, v: Value) -> Conv {
         let node = frame.scope.func.node(v);
-        let Op::Conv { strides, dilations, low, high, groups, in_block, out_block, .. } = &node.op else {
+        let Op::Conv { strides, dilations, groups, in_block, out_block, .. } = &node.op else {
             unreachable!("a convolution")
         };
         let (x, w) = (node.args[0], node.args[1]);
         let w_shape: Vec<i64> = weights(frame, w).shape().iter().map(|&n| n as i64).collect();
         let space = w_shape.len() - 2;
-        let mut shape = |v: Value| frame.scope.shape(v).iter().map(|d| shared.size(d)).collect::<Vec<Dim>>();
-        let (x_shape, out_shape) = (shape(x), shape(v));
+        let x_shape: Vec<Dim> = frame.scope.shape(x).iter().map(|d| shared.size(d)).collect();
         let depthwise = *in_block > 1 && is_depthwise(weights(frame, w), *groups);
-        let crops = |d: &Dim| d.as_const().is_some_and(|c| c <= 0);
+        let lanes = *in_block.max(out_block);
+        let mut phases = Phases::of(frame.scope.func, node).expect("a convolution that suits");
+        phases.steps.iter_mut().chain(&mut phases.sizes).for_each(|d| *d = shared.size(d));
+        let low = phases.low.iter().map(|d| shared.attribute(d)).collect();
+        let outputs = w_shape[0] / groups;
         Conv {
             x,
             w,
@@ -158,15 +199,18 @@ impl Conv {
             groups: if depthwise { groups / out_block } else { *groups },
             in_blocks: if depthwise { 1 } else { w_shape[1] / in_block },
             channels: *in_block,
-            out_vectors: if depthwise { 1 } else { w_shape[0] / groups / out_block },
-            lanes: *out_block,
+            outputs,
+            out_vectors: if depthwise { 1 } else { (phases.count() * outputs + lanes - 1) / lanes },
+            lanes,
+            plain: *out_block == 1,
             input: x_shape[2..2 + space].to_vec(),
-            window: w_shape[2..].to_vec(),
-            output: out_shape[2..2 + space].to_vec(),
+            window: phases.window.clone(),
+            output: phases.steps.clone(),
             strides: strides.clone(),
             dilations: dilations.clone(),
-            low: low.iter().map(|d| shared.attribute(d)).collect(),
-            padded: !(low.iter().all(|d| *d == Dim::ZERO) && high.iter().all(crops)),
+            low,
+            padded: phases.padded,
+            phases,
         }
     }
 
@@ -187,13 +231,14 @@ impl Conv {
     /// Pairs of vectors, and what is left of them.
     fn panels(&self) -> Vec<Panels> {
         let n = self.out_vectors;
-        let odd = if n % 2 == 0 { 0 } else { n.min(3) };
+        let odd = if n % 2 == 0 { 0 } else { n.min(MAX_VECTORS) };
         let pairs = Panels { first: 0, vectors: 2, count: (n - odd) / 2 };
         let rest = Panels { first: n - odd, vectors: odd, count: 1 };
         [pairs, rest].into_iter().filter(|p| p.count * p.vectors > 0).collect()
     }
 
-    /// Weights in the order of use: group, panel, block, tap, channel of the block, output of the panel.
+    /// Weights in the order of use: group, panel, block, tap, channel of the block, output of the panel. Outputs are numbered phase by phase; what is missing
+    /// of the last vector, and taps that a phase does not have, are zeros.
     fn packed_weights(&self, frame: &Frame<'_>) -> Tensor {
         let w = weights(frame, self.w);
         if self.depthwise {
@@ -201,19 +246,21 @@ impl Conv {
             let rows = w.reshaped(vec![self.groups as usize, self.lanes as usize, taps]).expect("vectors of channels");
             return transposed(&rows, &[0, 2, 1]);
         }
+        let taps = w.shape()[2..].iter().product::<usize>() as i64;
         let w = w.to_f64s();
-        let (taps, per_output) = (self.taps(), self.depth());
+        let per_output = self.in_blocks * self.channels * taps;
+        let source = self.phases.taps();
         let mut out = Vec::with_capacity(w.len());
-        for group in 0..self.groups {
-            let first = group * self.out_vectors * self.lanes;
-            for panels in self.panels() {
-                for panel in 0..panels.count {
-                    let first = first + (panels.first + panel * panels.vectors) * self.lanes;
-                    for (block, tap) in (0..self.in_blocks).flat_map(|b| (0..taps).map(move |t| (b, t))) {
-                        for channel in block * self.channels..(block + 1) * self.channels {
-                            let outputs = first..first + panels.vectors * self.lanes;
-                            out.extend(outputs.map(|o| w[(o * per_output + channel * taps + tap) as usize] as f32));
-                        }
+        for (group, panels) in (0..self.groups).flat_map(|g| self.panels().into_iter().map(move |p| (g, p))) {
+            for panel in 0..panels.count {
+                let first = (panels.first + panel * panels.vectors) * self.lanes;
+                for (block, tap) in (0..self.in_blocks).flat_map(|b| (0..self.taps()).map(move |t| (b, t))) {
+                    for channel in block * self.channels..(block + 1) * self.channels {
+                        out.extend((first..first + panels.vectors * self.lanes).map(|n| {
+                            let (phase, output) = (n / self.outputs, group * self.outputs + n % self.outputs);
+                            let from = source.get(phase as usize).and_then(|taps| taps[tap as usize]);
+                            from.map_or(0.0, |t| w[(output * per_output + channel * taps + t) as usize] as f32)
+                        }));
                     }
                 }
             }

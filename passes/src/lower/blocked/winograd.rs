@@ -39,6 +39,8 @@ pub(super) fn suits(conv: &Conv) -> bool {
         && all(&conv.dilations, 1)
         && conv.channels == conv.lanes
         && !conv.depthwise
+        && !conv.plain
+        && conv.phases.is_one()
         && conv.in_blocks * conv.lanes >= MIN_CHANNELS
         && conv.out_vectors * conv.lanes >= MIN_CHANNELS
         && conv.out_vectors % 2 == 0
@@ -127,7 +129,7 @@ impl<'c> Winograd<'c> {
         let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
         let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
         let pointer = cx.parameter(Ty::PTR, Arg::Output);
-        let output = Output::new(&mut cx, epilogue, pointer, self.conv.lanes);
+        let output = Output::new(&mut cx, epilogue, pointer, self.conv);
         let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
         let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
         let stride = cx.uniform(&self.scratch());

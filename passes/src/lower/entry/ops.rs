@@ -113,7 +113,9 @@ impl Entry {
     fn product(&mut self, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
         match &frame.scope.func.node(epilogue.product).op {
             Op::Contract { .. } => contract::emit(self, frame, epilogue),
-            Op::Conv { out_block, .. } if *out_block > 1 => blocked::emit(self, frame, epilogue),
+            Op::Conv { in_block, out_block, .. } if *in_block.max(out_block) > 1 => {
+                blocked::emit(self, frame, epilogue)
+            }
             Op::Conv { .. } if !window::suits(&frame.scope, epilogue.product) => conv::emit(self, frame, epilogue),
             _ => {
                 let kernel = window::kernel(&mut self.shared, &frame.scope, epilogue);
