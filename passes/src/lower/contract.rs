@@ -1,8 +1,8 @@
 //! Contractions as products of matrices: the free axes of one operand are rows, those of the other columns, the paired axes the depth.
 use super::{
-    cx::{Cx, Home, View},
+    cx::{Cx, Home, Local, View},
     entry::{Entry, Frame},
-    epilogue::Epilogue,
+    epilogue::{Epilogue, Sink},
     gemm::Gemm,
     index::{linear, unravel},
     nest::Nest,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{Result, scalar, weights::widened_weight};
 use numrsc_ir::{
-    DType, Data, Dim, Env, Op, Scalar, Tensor, Value,
+    DType, Data, Dim, Env, Func, Node, Op, Scalar, Tensor, TensorType, Value,
     dim::Sym,
     eval_op,
     kernel::{Kind, Ty, V, build::Builder},
@@ -24,7 +24,7 @@ const FEW_ROWS: i64 = 8;
 
 /// The axes of an operand: shared with the other operand, its own, and summed over.
 #[derive(Clone)]
-struct Axes {
+pub(super) struct Axes {
     batch: Vec<usize>,
     free: Vec<usize>,
     sum: Vec<usize>,
@@ -39,12 +39,16 @@ impl Axes {
     }
 
     /// An index from its parts.
-    fn index(&self, batch: &[Dim], free: &[Dim], sum: &[Dim]) -> Vec<Dim> {
+    pub(super) fn index(&self, batch: &[Dim], free: &[Dim], sum: &[Dim]) -> Vec<Dim> {
         let mut index = vec![Dim::ZERO; self.batch.len() + self.free.len() + self.sum.len()];
         for (axes, part) in [(&self.batch, batch), (&self.free, free), (&self.sum, sum)] {
             axes.iter().zip(part).for_each(|(&a, d)| index[a] = d.clone());
         }
         index
+    }
+
+    pub(super) fn batches(&self) -> usize {
+        self.batch.len()
     }
 
     fn sizes(axes: &[usize], shape: &[Dim]) -> Vec<Dim> {
@@ -53,35 +57,38 @@ impl Axes {
 }
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
-    let node = frame.scope.func.node(epilogue.product);
-    let Op::Contract { a_batch, b_batch, a_sum, b_sum } = &node.op else { unreachable!("a contraction") };
-    let (a, b) = (node.args[0], node.args[1]);
-    let a_axes = Axes::new(frame.scope.shape(a).len(), a_batch, a_sum);
-    let b_axes = Axes::new(frame.scope.shape(b).len(), b_batch, b_sum);
-    // Columns run along vectors: the operand with something to run along provides them.
-    let swap = swaps(frame.scope.func, node, [a_batch, a_sum], [b_batch, b_sum]);
-    let (left, right) = if swap { ((b, b_axes), (a, a_axes)) } else { ((a, a_axes), (b, b_axes)) };
-
-    let product = Product { epilogue, left: &left, right: &right, swap };
-    let widened = widened_weight(frame.scope.func, right.0);
-    let stored = widened.map_or(right.0, |(constant, _)| constant);
-    let packed = match &frame.scope.func.node(stored).op {
-        Op::Const { value } => Some(Packed::Constant(product.pack_constant(entry, frame, value))),
-        _ if product.has_few_rows(frame) && consecutive(entry, frame, right.0, &right.1) => None,
-        _ => Some(product.pack(entry, frame)?),
-    };
-    let pointer = match &packed {
-        Some(Packed::Constant(p) | Packed::Memory(p, _)) => Some(*p),
-        None => None,
-    };
-    let widen = widened.map(|(constant, f)| (frame.scope.dtype(constant), f.clone()));
-    let kernel = product.kernel(entry, frame, pointer, widen);
+    let product = Product::new(frame.scope.func, epilogue);
+    let right = product.right(entry, frame)?;
+    let kernel = product.kernel(entry, frame, &right);
     let output = entry.take_over_or_allocate(frame, epilogue.root, &kernel.in_place)?;
     entry.launch(frame, kernel, output, None)?;
-    if let Some(Packed::Memory(pointer, memory)) = packed {
-        entry.give_back(pointer, memory);
-    }
+    right.give_back(entry);
     Ok(())
+}
+
+/// How the second operand is read.
+pub(super) struct Right {
+    packed: Option<Packed>,
+    /// What its elements in memory are, if products widen them as they load them.
+    widen: Option<(DType, Scalar)>,
+}
+
+impl Right {
+    /// The packed operand as a parameter of a kernel.
+    pub(super) fn parameter(&self, cx: &mut Cx<'_>) -> Option<V> {
+        let (Packed::Constant(pointer) | Packed::Memory(pointer, _)) = self.packed.as_ref()?;
+        Some(cx.parameter(Ty::PTR, Arg::Entry(*pointer)))
+    }
+
+    pub(super) fn is_packed(&self) -> bool {
+        self.packed.is_some()
+    }
+
+    pub(super) fn give_back(self, entry: &mut Entry) {
+        if let Some(Packed::Memory(pointer, memory)) = self.packed {
+            entry.give_back(pointer, memory);
+        }
+    }
 }
 
 enum Packed {
@@ -106,19 +113,29 @@ fn consecutive(entry: &mut Entry, frame: &Frame<'_>, v: Value, axes: &Axes) -> b
 }
 
 /// A contraction with its operands as rows and columns.
-struct Product<'p> {
-    epilogue: &'p Epilogue,
-    left: &'p (Value, Axes),
-    right: &'p (Value, Axes),
+pub(super) struct Product<'p> {
+    pub epilogue: &'p Epilogue,
+    pub left: (Value, Axes),
+    right: (Value, Axes),
     swap: bool,
 }
 
 /// The sizes of a contraction by the parts that axes play.
-struct Sizes {
-    batch: Vec<Dim>,
-    rows: Vec<Dim>,
-    columns: Vec<Dim>,
-    depth: Vec<Dim>,
+pub(super) struct Sizes {
+    pub batch: Vec<Dim>,
+    pub rows: Vec<Dim>,
+    pub columns: Vec<Dim>,
+    pub depth: Vec<Dim>,
+}
+
+/// The batch and the rows of a product over the variables of loops, one of which tiles go along.
+pub(super) struct Rows<'r> {
+    pub batch: &'r [Dim],
+    pub index: &'r [Dim],
+    pub row: Sym,
+    pub count: Dim,
+    /// The most rows of a block, if not as many as products find good.
+    pub most: Option<i64>,
 }
 
 /// The order in which the second operand is packed: for every batch and round of the outer loops over columns, panels of the columns of the last loop,
@@ -164,7 +181,33 @@ impl Panels {
     }
 }
 
-impl Product<'_> {
+impl<'p> Product<'p> {
+    pub(super) fn new(func: &Func, epilogue: &'p Epilogue) -> Product<'p> {
+        let node = func.node(epilogue.product);
+        let Op::Contract { a_batch, b_batch, a_sum, b_sum } = &node.op else { unreachable!("a contraction") };
+        let rank = |v: Value| func.ty(v).as_tensor().map_or(0, TensorType::rank);
+        let (a, b) = (node.args[0], node.args[1]);
+        let a = (a, Axes::new(rank(a), a_batch, a_sum));
+        let b = (b, Axes::new(rank(b), b_batch, b_sum));
+        // Columns run along vectors: the operand with something to run along provides them.
+        let swap = swaps(func, node);
+        let (left, right) = if swap { (b, a) } else { (a, b) };
+        Product { epilogue, left, right, swap }
+    }
+
+    /// Prepare the second operand.
+    pub(super) fn right(&self, entry: &mut Entry, frame: &mut Frame<'_>) -> Result<Right> {
+        let widened = widened_weight(frame.scope.func, self.right.0);
+        let widen = widened.map(|(constant, f)| (frame.scope.dtype(constant), f.clone()));
+        let stored = widened.map_or(self.right.0, |(constant, _)| constant);
+        let packed = match &frame.scope.func.node(stored).op {
+            Op::Const { value } => Some(Packed::Constant(self.pack_constant(entry, frame, value))),
+            _ if self.has_few_rows(frame) && consecutive(entry, frame, self.right.0, &self.right.1) => None,
+            _ => Some(self.pack(entry, frame)?),
+        };
+        Ok(Right { packed, widen })
+    }
+
     fn sizes(&self, shape: impl Fn(Value) -> Vec<Dim>) -> Sizes {
         let (left, right) = (shape(self.left.0), shape(self.right.0));
         Sizes {
@@ -181,7 +224,7 @@ impl Product<'_> {
         Dim::product(&rows).as_const().is_some_and(|n| n <= FEW_ROWS)
     }
 
-    fn out_index(&self, batch: &[Dim], rows: &[Dim], columns: &[Dim]) -> Vec<Dim> {
+    pub(super) fn out_index(&self, batch: &[Dim], rows: &[Dim], columns: &[Dim]) -> Vec<Dim> {
         let (first, second) = if self.swap { (columns, rows) } else { (rows, columns) };
         [batch, first, second].concat()
     }
@@ -190,7 +233,7 @@ impl Product<'_> {
         cx.resolve(self.left.0, &self.left.1.index(batch, rows, depth)).1
     }
 
-    fn right_position(&self, cx: &mut Cx<'_>, batch: &[Dim], columns: &[Dim], depth: &[Dim]) -> Dim {
+    pub(super) fn right_position(&self, cx: &mut Cx<'_>, batch: &[Dim], columns: &[Dim], depth: &[Dim]) -> Dim {
         cx.resolve(self.right.0, &self.right.1.index(batch, columns, depth)).1
     }
 
@@ -227,7 +270,7 @@ impl Product<'_> {
         (sizes, panels)
     }
 
-    fn sizes_in(&self, cx: &mut Cx<'_>) -> Sizes {
+    pub(super) fn sizes_in(&self, cx: &mut Cx<'_>) -> Sizes {
         let (left, right) = (cx.shape(self.left.0), cx.shape(self.right.0));
         self.sizes(|v| if v == self.left.0 { left.clone() } else { right.clone() })
     }
@@ -282,31 +325,32 @@ impl Product<'_> {
         Ok(Packed::Memory(pointer, memory))
     }
 
-    fn kernel(
+    /// The addresses by which the operands are read at an index.
+    pub(super) fn positions(
         &self,
-        entry: &mut Entry,
-        frame: &Frame<'_>,
-        packed: Option<V>,
-        widen: Option<(DType, Scalar)>,
-    ) -> Kernel {
+        cx: &mut Cx<'_>,
+        right: &Right,
+        [batch, rows, columns, depth]: [&[Dim]; 4],
+    ) -> Vec<Dim> {
+        let mut positions = vec![self.left_position(cx, batch, rows, depth)];
+        if !right.is_packed() {
+            positions.push(self.right_position(cx, batch, columns, depth));
+        }
+        positions
+    }
+
+    fn kernel(&self, entry: &mut Entry, frame: &Frame<'_>, right: &Right) -> Kernel {
         let epilogue = self.epilogue;
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let range = [builder.params()[0], builder.params()[1]];
         let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
         let mut cx = Cx::new(&mut builder, &mut entry.shared, &frame.scope, home);
         let output = cx.parameter(Ty::PTR, Arg::Output);
-        let packed = packed.map(|p| cx.parameter(Ty::PTR, Arg::Entry(p)));
-        let dtype = cx.dtype(epilogue.product);
         let sizes = self.sizes_in(&mut cx);
-        let (batch0, rows0) = (some(&mut cx, &sizes.batch), some(&mut cx, &sizes.rows));
-        let (columns0, depth0) = (some(&mut cx, &sizes.columns), some(&mut cx, &sizes.depth));
-        let is_packed = packed.is_some();
+        let [batch0, rows0, columns0, depth0] = sizes.any_index(&mut cx);
         let batch = cx.nest(&sizes.batch, &[], &mut |cx, i| {
             let mut positions = epilogue.positions(cx, &self.out_index(i, &rows0, &columns0));
-            positions.push(self.left_position(cx, i, &rows0, &depth0));
-            if !is_packed {
-                positions.push(self.right_position(cx, i, &columns0, &depth0));
-            }
+            positions.extend(self.positions(cx, right, [i, &rows0, &columns0, &depth0]));
             positions
         });
         let rows = cx.nest(&sizes.rows, &[], &mut |cx, i| {
@@ -314,61 +358,16 @@ impl Product<'_> {
             positions.push(self.left_position(cx, &batch0, i, &depth0));
             positions
         });
-        let columns = self.column_loops(&mut cx, &sizes, is_packed);
-        let depth = cx.nest(&sizes.depth, &[], &mut |cx, i| {
-            let mut positions = vec![self.left_position(cx, &batch0, &rows0, i)];
-            if !is_packed {
-                positions.push(self.right_position(cx, &batch0, &columns0, i));
-            }
-            positions
-        });
-        let panels = self.panels(&mut cx, &sizes, &columns);
         let mut row_loops = rows.loops.clone();
-        let mut one = || (cx.variable(&Dim::ONE), Dim::ONE);
-        let (row, row_count) = longest(&row_loops).map_or_else(&mut one, |at| row_loops.remove(at));
-        let (column, column_count) = columns.loops.last().cloned().unwrap_or_else(one);
-        let column_loops = &columns.loops[..columns.loops.len().saturating_sub(1)];
-        let outer: Vec<_> = [&batch.loops[..], column_loops, &row_loops].concat();
-        let out = self.out_index(&batch.index, &rows.index, &columns.index);
-        let in_place = epilogue.in_place(&mut cx, &out);
-        let (a_buffer, a_position) =
-            cx.resolve(self.left.0, &self.left.1.index(&batch.index, &rows.index, &depth.index));
-        let (a_pointer, a_length) = (cx.pointer(a_buffer), cx.length(a_buffer));
-        let (panel, within) = (cx.fresh(false), cx.fresh(false));
-        let (b_pointer, b_length, b_position) = match packed {
-            Some(pointer) => {
-                let round: Vec<Dim> = column_loops.iter().map(|(s, _)| Dim::sym(s.clone())).collect();
-                let extents: Vec<Dim> = column_loops.iter().map(|(_, n)| n.clone()).collect();
-                let (batch, outer) = (linear(&batch.index, &sizes.batch), linear(&round, &extents));
-                let depth = linear(&depth.index, &sizes.depth);
-                let (panel, within) = (Dim::sym(panel.clone()), Dim::sym(within.clone()));
-                (pointer, panels.length(), panels.position(&batch, &outer, &panel, &depth, &within))
-            }
-            None => {
-                let at = self.right.1.index(&batch.index, &columns.index, &depth.index);
-                let (buffer, position) = cx.resolve(self.right.0, &at);
-                let here = &(&Dim::sym(panel.clone()) * &Dim::Const(panels.width)) + &Dim::sym(within.clone());
-                let position = position.subst(&|s| (*s == column).then(|| here.clone()));
-                (cx.pointer(buffer), cx.length(buffer), position)
-            }
+        let (row, count) = match longest(&row_loops) {
+            Some(at) => row_loops.remove(at),
+            None => (cx.variable(&Dim::ONE), Dim::ONE),
         };
-        let gemm = Gemm {
-            a: Place::fixed(a_pointer, dtype, a_position, a_length),
-            b: Place {
-                widen: widen.as_ref().map(|(_, f)| f.clone()),
-                padded: is_packed,
-                ..Place::fixed(b_pointer, widen.map_or(dtype, |(d, _)| d), b_position, b_length)
-            },
-            out: epilogue.sink(&mut cx, output, &out),
-            row,
-            rows: row_count,
-            tile: Tile::new(cx.shared.machine, dtype, &column_count),
-            column,
-            panel,
-            within,
-            columns: column_count,
-            depth: depth.loops,
-        };
+        let at = Rows { batch: &batch.index, index: &rows.index, row, count, most: None };
+        let (gemm, column_loops, columns) =
+            self.gemm(&mut cx, &sizes, &at, right, &mut |cx, out| epilogue.sink(cx, output, out));
+        let in_place = epilogue.in_place(&mut cx, &self.out_index(&batch.index, &rows.index, &columns));
+        let outer: Vec<_> = [&batch.loops[..], &column_loops, &row_loops].concat();
         let extent = gemm.units(&outer);
         let unit = cx.variable(&extent);
         cx.range(&unit.clone(), range[0], range[1], &[], |cx, _| {
@@ -378,6 +377,67 @@ impl Product<'_> {
         let work = gemm.work();
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
         Kernel { function: builder.finish("contract", vec![]), args, extent, work, in_place }
+    }
+
+    /// The product of some rows, the loops over columns around it, and the index of its columns. `sink` says where its elements go.
+    pub(super) fn gemm(
+        &self,
+        cx: &mut Cx<'_>,
+        sizes: &Sizes,
+        rows: &Rows<'_>,
+        right: &Right,
+        sink: &mut dyn FnMut(&mut Cx<'_>, &[Dim]) -> Sink,
+    ) -> (Gemm, Vec<(Sym, Dim)>, Vec<Dim>) {
+        let packed = right.parameter(cx);
+        let dtype = cx.dtype(self.epilogue.product);
+        let [batch0, rows0, columns0, _] = sizes.any_index(cx);
+        let columns = self.column_loops(cx, sizes, packed.is_some());
+        let depth = cx.nest(&sizes.depth, &[], &mut |cx, i| self.positions(cx, right, [&batch0, &rows0, &columns0, i]));
+        let panels = self.panels(cx, sizes, &columns);
+        let mut column_loops = columns.loops.clone();
+        let (column, count) = column_loops.pop().unwrap_or_else(|| (cx.variable(&Dim::ONE), Dim::ONE));
+        let (a_buffer, a_position) = cx.resolve(self.left.0, &self.left.1.index(rows.batch, rows.index, &depth.index));
+        let (panel, within) = (cx.fresh(false), cx.fresh(false));
+        let b = match packed {
+            Some(pointer) => {
+                let round: Vec<Dim> = column_loops.iter().map(|(s, _)| Dim::sym(s.clone())).collect();
+                let extents: Vec<Dim> = column_loops.iter().map(|(_, n)| n.clone()).collect();
+                let (batch, outer) = (linear(rows.batch, &sizes.batch), linear(&round, &extents));
+                let depth = linear(&depth.index, &sizes.depth);
+                let (panel, within) = (Dim::sym(panel.clone()), Dim::sym(within.clone()));
+                let position = panels.position(&batch, &outer, &panel, &depth, &within);
+                let (stored, widen) = right.widen.clone().map_or((dtype, None), |(d, f)| (d, Some(f)));
+                Place { widen, padded: true, ..Place::fixed(pointer, stored, position, panels.length()) }
+            }
+            None => {
+                let at = self.right.1.index(rows.batch, &columns.index, &depth.index);
+                let (buffer, position) = cx.resolve(self.right.0, &at);
+                let here = &(&Dim::sym(panel.clone()) * &Dim::Const(panels.width)) + &Dim::sym(within.clone());
+                cx.place(buffer, position.subst(&|s| (*s == column).then(|| here.clone())))
+            }
+        };
+        let gemm = Gemm {
+            a: cx.place(a_buffer, a_position),
+            b,
+            out: sink(cx, &self.out_index(rows.batch, rows.index, &columns.index)),
+            row: rows.row.clone(),
+            rows: rows.count.clone(),
+            most_rows: rows.most,
+            tile: Tile::new(cx.shared.machine, dtype, &count),
+            column,
+            panel,
+            within,
+            columns: count,
+            depth: depth.loops,
+        };
+        (gemm, column_loops, columns.index)
+    }
+}
+
+impl Sizes {
+    /// Variables for any index of the batch, the rows, the columns and the depth.
+    pub(super) fn any_index(&self, cx: &mut Cx<'_>) -> [Vec<Dim>; 4] {
+        [&self.batch, &self.rows, &self.columns, &self.depth].map(|sizes| some(cx, sizes))
     }
 }
 
@@ -397,7 +457,7 @@ impl Cx<'_> {
     pub(crate) fn resolve(&mut self, v: Value, index: &[Dim]) -> (Value, Dim) {
         let (mut v, mut index) = (v, index.to_vec());
         loop {
-            if self.scope.has_buffer(v) {
+            if self.is_stored(v) {
                 let shape = self.shape(v);
                 return (v, linear(&index, &shape));
             }
@@ -416,6 +476,20 @@ impl Cx<'_> {
             v = self.scope.func.node(v).args[0];
         }
         v
+    }
+
+    /// The elements of a stored node, by their position in it.
+    pub(crate) fn place(&mut self, v: Value, position: Dim) -> Place {
+        let dtype = self.dtype(v);
+        match self.locals.get(&v).cloned() {
+            Some(Local { pointer, start, length }) => {
+                Place { changes: true, ..Place::fixed(pointer, dtype, &position - &start, length) }
+            }
+            None => {
+                let (pointer, length) = (self.pointer(v), self.length(v));
+                Place::fixed(pointer, dtype, position, length)
+            }
+        }
     }
 
     /// Elements of a buffer.
@@ -437,16 +511,18 @@ pub(crate) fn transposed(value: &Tensor, perm: &[i64]) -> Tensor {
 }
 
 /// Does a contraction keep its operand `v`, a constant, in an order of its own, and read it nowhere else?
-pub(crate) fn packs(func: &numrsc_ir::Func, node: &numrsc_ir::Node, v: Value) -> bool {
-    let Op::Contract { a_batch, b_batch, a_sum, b_sum } = &node.op else { return false };
-    node.args[0] != node.args[1] && node.args[usize::from(!swaps(func, node, [a_batch, a_sum], [b_batch, b_sum]))] == v
+pub(crate) fn packs(func: &Func, node: &Node, v: Value) -> bool {
+    matches!(node.op, Op::Contract { .. })
+        && node.args[0] != node.args[1]
+        && node.args[usize::from(!swaps(func, node))] == v
 }
 
-/// Is the first operand the one whose own axes are columns?
-fn swaps(func: &numrsc_ir::Func, node: &numrsc_ir::Node, a: [&Vec<i64>; 2], b: [&Vec<i64>; 2]) -> bool {
-    let own = |v: Value, [batch, sum]: [&Vec<i64>; 2]| {
+/// Is the first operand of a contraction the one whose own axes are columns?
+pub(super) fn swaps(func: &Func, node: &Node) -> bool {
+    let Op::Contract { a_batch, b_batch, a_sum, b_sum } = &node.op else { return false };
+    let own = |v: Value, batch: &[i64], sum: &[i64]| {
         let shape = func.ty(v).as_tensor().map_or(&[][..], |t| &t.shape);
         Dim::product(&Axes::sizes(&Axes::new(shape.len(), batch, sum).free, shape))
     };
-    own(node.args[1], b) == Dim::ONE && own(node.args[0], a) != Dim::ONE
+    own(node.args[1], b_batch, b_sum) == Dim::ONE && own(node.args[0], a_batch, a_sum) != Dim::ONE
 }

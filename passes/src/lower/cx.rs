@@ -6,6 +6,7 @@ use super::{
     fuse::{Scope, view_index},
     index::{Index, linear},
     shared::{Arg, Shared},
+    tile::Place,
 };
 use crate::scalar;
 use numrsc_ir::{
@@ -30,8 +31,16 @@ pub(crate) enum Home<'c> {
     Entry { symbols: &'c HashMap<Sym, V> },
 }
 
+/// Memory of the kernel that holds a part of a tensor: the elements from position `start` on.
+#[derive(Clone)]
+pub(crate) struct Local {
+    pub pointer: V,
+    pub start: Dim,
+    pub length: Dim,
+}
+
 /// The place of a computed element: node, index, lane, number of lanes.
-type Key = (Value, Vec<Dim>, u32, u32);
+pub(crate) type Key = (Value, Vec<Dim>, u32, u32);
 
 pub(crate) struct Cx<'c> {
     pub b: &'c mut Builder,
@@ -50,8 +59,12 @@ pub(crate) struct Cx<'c> {
     pub lane_number: u32,
     /// The product whose kernel this is, and the element of it (one per lane) that is being finished.
     pub given: Option<(Value, V)>,
+    /// What the kernel keeps for itself, for a while.
+    pub locals: HashMap<Value, Local>,
+    /// The outermost depth where reductions may be computed: what they read is written inside of it.
+    pub outermost: usize,
     /// Elements that are known already.
-    computed: HashMap<Key, V>,
+    pub computed: HashMap<Key, V>,
     /// Names of loaded indices by node and index.
     loaded: HashMap<Key, Sym>,
     next_symbol: u32,
@@ -71,6 +84,8 @@ impl<'c> Cx<'c> {
             varying: BTreeMap::new(),
             lane_number: 0,
             given: None,
+            locals: HashMap::new(),
+            outermost: 0,
             computed: HashMap::new(),
             loaded: HashMap::new(),
             next_symbol: 0,
@@ -163,20 +178,19 @@ impl<'c> Cx<'c> {
 
     /// Load elements of a buffer at a position, as numbers.
     pub(crate) fn load(&mut self, v: Value, position: &Dim) -> V {
-        let dtype = self.dtype(v);
-        let pointer = self.pointer(v);
-        let length = Dim::product(&self.shape(v));
-        let raw = match self.index(position) {
+        let place = self.place(v, position.clone());
+        let dtype = place.dtype;
+        let raw = match self.index(&place.position) {
             Index::Uniform(i) => {
-                let raw = self.load_raw(dtype, pointer, i, 1, &length);
+                let raw = self.load_raw(&place, i, 1);
                 let x = scalar::decode(self.b, dtype, raw);
                 return self.b.splat(x, self.lanes);
             }
-            Index::Steps(first, 1) => self.load_raw(dtype, pointer, first, self.lanes, &length),
+            Index::Steps(first, 1) => self.load_raw(&place, first, self.lanes),
             Index::Steps(first, -1) => {
                 let back = self.b.i64(i64::from(self.lanes) - 1);
                 let low = self.b.sub(first, back);
-                let raw = self.load_raw(dtype, pointer, low, self.lanes, &length);
+                let raw = self.load_raw(&place, low, self.lanes);
                 self.b.shuffle(raw, raw, (0..self.lanes).rev().collect())
             }
             Index::Steps(first, step) => {
@@ -184,26 +198,31 @@ impl<'c> Cx<'c> {
                     .map(|l| {
                         let offset = self.b.i64(l * step);
                         let i = self.b.add(first, offset);
-                        self.load_raw(dtype, pointer, i, 1, &length)
+                        self.load_raw(&place, i, 1)
                     })
                     .collect();
                 self.b.vector(&lanes)
             }
             Index::Lanes(indices) => {
-                let lanes: Vec<V> = indices.into_iter().map(|i| self.load_raw(dtype, pointer, i, 1, &length)).collect();
+                let lanes: Vec<V> = indices.into_iter().map(|i| self.load_raw(&place, i, 1)).collect();
                 self.b.vector(&lanes)
             }
         };
         scalar::decode(self.b, dtype, raw)
     }
 
-    fn load_raw(&mut self, dtype: DType, pointer: V, index: V, lanes: u32, length: &Dim) -> V {
-        self.check_bounds(length, index, lanes, true);
-        let ty = Ty::vector(scalar::memory(dtype), lanes);
+    fn load_raw(&mut self, place: &Place, index: V, lanes: u32) -> V {
+        self.check_bounds(&place.length, index, lanes, true);
+        let ty = Ty::vector(scalar::memory(place.dtype), lanes);
         match self.home {
-            Home::Kernel { .. } => self.b.load_fixed(ty, pointer, index),
-            Home::Entry { .. } => self.b.load(ty, pointer, index),
+            Home::Kernel { .. } if !place.changes => self.b.load_fixed(ty, place.pointer, index),
+            _ => self.b.load(ty, place.pointer, index),
         }
+    }
+
+    /// Is a node in memory?
+    pub(crate) fn is_stored(&self, v: Value) -> bool {
+        self.locals.contains_key(&v) || self.scope.has_buffer(v)
     }
 
     /// The element of a node at an index, as a number in every lane.
@@ -232,7 +251,7 @@ impl<'c> Cx<'c> {
                 lane => self.b.extract(x, lane - 1),
             };
         }
-        if self.scope.has_buffer(v) {
+        if self.is_stored(v) {
             let shape = self.shape(v);
             return self.load(v, &linear(index, &shape));
         }
@@ -265,7 +284,7 @@ impl<'c> Cx<'c> {
                 let at = self.gathered(v, *axis as usize, *batch as usize, index);
                 self.value(args[0], &at)
             }
-            Op::Reduce { f, axes } => self.reduced(args[0], *f, axes, index),
+            Op::Reduce { f, axes } => self.reduced(v, *f, axes, index),
             Op::Arg { f, axis, last } => self.chosen(args[0], *f, *axis as usize, *last, index),
             // A window over no axes is one element.
             Op::Window { .. } => self.value(args[0], index),
@@ -280,7 +299,7 @@ impl<'c> Cx<'c> {
     /// What a view reads: its operand, and where.
     pub(crate) fn view(&mut self, op: &Op, args: &[Value], index: &[Dim]) -> Option<(Value, View)> {
         if let Op::Reshape { shape } = op
-            && self.scope.has_buffer(args[0])
+            && self.is_stored(args[0])
         {
             let to: Vec<Dim> = shape.iter().map(|d| self.shared.size(d)).collect();
             return Some((args[0], View::Position(linear(index, &to))));
@@ -350,6 +369,11 @@ impl<'c> Cx<'c> {
         i
     }
 
+    /// Write numbers to consecutive elements (one per lane) of a tensor of which memory holds a part.
+    pub(crate) fn store_in(&mut self, dtype: DType, to: &Local, position: &Dim, x: V) {
+        self.store(dtype, to.pointer, &(position - &to.start), &to.length, x);
+    }
+
     /// Write numbers to consecutive elements (one per lane) of a buffer of the given length.
     pub(crate) fn store(&mut self, dtype: DType, pointer: V, position: &Dim, length: &Dim, x: V) {
         let raw = scalar::encode(self.b, dtype, x);
@@ -383,7 +407,7 @@ impl<'c> Cx<'c> {
         }
         let mut symbols = Vec::new();
         index.iter().for_each(|d| d.for_each_sym(&mut |s| symbols.push(s.clone())));
-        let mut level = self.b.guard_level();
+        let mut level = self.b.guard_level().max(self.outermost);
         for s in symbols {
             let values = match self.varying.get(&s) {
                 Some(lanes) => lanes.clone(),

@@ -1,7 +1,7 @@
 //! Maps over the result of a product (a contraction, convolution or window) that are computed where the product would be stored: the kernel of the product
 //! asks for the value of the map, its *root*, at every index, and answers for the product itself from its accumulators. No buffer lies between.
 use super::{
-    cx::Cx,
+    cx::{Cx, Local},
     index::{linear, unravel},
     nest::Reads,
     pointwise::read_where_written,
@@ -101,9 +101,15 @@ impl Epilogue {
 
     /// The end of a kernel that computes the product at an index over its loop variables.
     pub(crate) fn sink(&self, cx: &mut Cx<'_>, pointer: V, at: &[Dim]) -> Sink {
+        let length = Dim::product(&cx.shape(self.root));
+        self.sink_in(cx, Local { pointer, start: Dim::ZERO, length }, at)
+    }
+
+    /// The end of a kernel that keeps a part of the root only.
+    pub(crate) fn sink_in(&self, cx: &mut Cx<'_>, to: Local, at: &[Dim]) -> Sink {
         let (reads, _) = self.reads(cx, at);
         let index = self.index(cx, at);
-        Sink { product: self.product, root: self.root, pointer, index, scalars_only: reads.scalars_only }
+        Sink { product: self.product, root: self.root, to, index, scalars_only: reads.scalars_only }
     }
 }
 
@@ -114,7 +120,7 @@ pub(crate) type Names<'n> = dyn Fn(&Sym) -> Option<Dim> + 'n;
 pub(crate) struct Sink {
     product: Value,
     root: Value,
-    pointer: V,
+    to: Local,
     /// The index of the root over the loop variables of the product's kernel.
     index: Vec<Dim>,
     /// Must elements be finished one by one?
@@ -141,7 +147,7 @@ impl Sink {
         let y = cx.value(self.root, &index);
         cx.given = None;
         let shape = cx.shape(self.root);
-        cx.store(cx.dtype(self.root), self.pointer, &linear(&index, &shape), &Dim::product(&shape), y);
+        cx.store_in(cx.dtype(self.root), &self.to, &linear(&index, &shape), y);
     }
 
     /// Finish elements that lie in memory of the kernel, as numbers: those of the columns `first..end`, of which the first is at `position`.

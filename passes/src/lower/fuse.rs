@@ -6,6 +6,7 @@
 mod companions;
 
 use super::{
+    attention::Attention,
     epilogue::{Epilogue, Order},
     index::{linear, unravel},
     shared::Shared,
@@ -84,6 +85,8 @@ pub(crate) struct Fusion {
     pub reads: Vec<BTreeSet<Value>>,
     /// The products that are computed for another node, by that node.
     pub epilogues: HashMap<Value, Epilogue>,
+    /// What is computed inside of the kernels of products, by the product.
+    pub attentions: HashMap<Value, Attention>,
     /// For each stored node that another one's kernel computes as well: that other one.
     pub led: BTreeMap<Value, Value>,
 }
@@ -177,10 +180,10 @@ pub(crate) fn fuse(func: &Func, results: &[Value], shared: &mut Shared) -> Fusio
     Fuser::new(func, shared).run(results)
 }
 
-struct Fuser<'f> {
-    func: &'f Func,
+pub(super) struct Fuser<'f> {
+    pub func: &'f Func,
     shared: &'f mut Shared,
-    uses: Vec<Vec<(Value, usize)>>,
+    pub uses: Vec<Vec<(Value, usize)>>,
     stored: Vec<bool>,
     needs: Vec<Need>,
     homes: Vec<BTreeSet<Value>>,
@@ -190,6 +193,9 @@ struct Fuser<'f> {
     domains: HashMap<Value, Vec<Dim>>,
     members: HashMap<Value, usize>,
     epilogues: HashMap<Value, Epilogue>,
+    attentions: HashMap<Value, Attention>,
+    /// The nodes that are computed inside of an attention.
+    inner: BTreeSet<Value>,
     /// Homes that compute reductions.
     reducing: BTreeSet<Value>,
     /// Maps below a scalar that is computed on the spot.
@@ -233,6 +239,8 @@ impl<'f> Fuser<'f> {
             domains: HashMap::new(),
             members: HashMap::new(),
             epilogues: HashMap::new(),
+            attentions: HashMap::new(),
+            inner: BTreeSet::new(),
             reducing: BTreeSet::new(),
             scalar_members,
             extents: HashMap::new(),
@@ -244,6 +252,7 @@ impl<'f> Fuser<'f> {
         for at in (0..self.func.nodes().len()).rev() {
             let v = Value(at as u32);
             self.collect_uses(v);
+            self.look_for_attention(v);
             self.stored[at] = self.decide(v, results.contains(&v));
             if self.stored[at] {
                 self.wanted[at].clear();
@@ -259,7 +268,22 @@ impl<'f> Fuser<'f> {
         for (member, leader) in &led {
             reads[leader.0 as usize].remove(member);
         }
-        Fusion { stored: self.stored, reads, epilogues: self.epilogues, led }
+        Fusion { stored: self.stored, reads, epilogues: self.epilogues, attentions: self.attentions, led }
+    }
+
+    /// Let what a product sums over be computed inside of its kernel, if that is a function of the rows of another product. To what is computed
+    /// on the way, the first product is the home.
+    fn look_for_attention(&mut self, v: Value) {
+        if self.inner.contains(&v) {
+            return;
+        }
+        let Some(attention) = Attention::find(self, v) else { return };
+        let (top, home) = (self.func.node(v).args[0], attention.scores.value);
+        self.homes[top.0 as usize].insert(home);
+        self.wanted[top.0 as usize].push(attention.variables.clone());
+        self.domains.insert(home, attention.variables.clone());
+        self.inner.extend(&attention.members);
+        self.attentions.insert(v, attention);
     }
 
     fn variable(&mut self, extent: &Dim) -> Dim {
@@ -269,11 +293,11 @@ impl<'f> Fuser<'f> {
         Dim::sym(s)
     }
 
-    fn variables(&mut self, shape: &[Dim]) -> Vec<Dim> {
+    pub(super) fn variables(&mut self, shape: &[Dim]) -> Vec<Dim> {
         shape.iter().map(|d| if *d == Dim::ONE { Dim::ZERO } else { self.variable(d) }).collect()
     }
 
-    fn shape(&mut self, v: Value) -> Vec<Dim> {
+    pub(super) fn shape(&mut self, v: Value) -> Vec<Dim> {
         match self.func.ty(v) {
             Type::Tensor(t) => t.shape.iter().map(|d| self.shared.size(d)).collect(),
             _ => vec![],
@@ -282,6 +306,10 @@ impl<'f> Fuser<'f> {
 
     /// Where, how and at which indices the consumers of a node want it.
     fn collect_uses(&mut self, v: Value) {
+        // Where an attention begins, this is known already.
+        if !self.wanted[v.0 as usize].is_empty() {
+            return;
+        }
         for (user, operand) in self.uses[v.0 as usize].clone() {
             let (at, u) = (v.0 as usize, user.0 as usize);
             let op = &self.func.node(user).op;
@@ -351,7 +379,7 @@ impl<'f> Fuser<'f> {
     }
 
     /// The index at which a node that is computed on the spot wants its operand.
-    fn operand_index(&mut self, user: Value, operand: usize, index: &[Dim]) -> Vec<Dim> {
+    pub(super) fn operand_index(&mut self, user: Value, operand: usize, index: &[Dim]) -> Vec<Dim> {
         let node = self.func.node(user);
         let v = node.args[operand];
         match &node.op {
@@ -376,6 +404,9 @@ impl<'f> Fuser<'f> {
     fn decide(&mut self, v: Value, is_result: bool) -> bool {
         let node = self.func.node(v);
         let at = v.0 as usize;
+        if self.inner.contains(&v) {
+            return false;
+        }
         match &node.op {
             Op::Param { .. } => return true,
             Op::Const { value } => {

@@ -36,6 +36,8 @@ pub(crate) struct Gemm {
     pub out: Sink,
     pub row: Sym,
     pub rows: Dim,
+    /// The most rows of a block, if that is not for it to choose.
+    pub most_rows: Option<i64>,
     pub column: Sym,
     pub panel: Sym,
     pub within: Sym,
@@ -45,7 +47,7 @@ pub(crate) struct Gemm {
 }
 
 /// A part of the rows or panels: the first, and how many or where they end.
-type Span = (V, V);
+pub(super) type Span = (V, V);
 
 /// The part of the depth that a tile sums over.
 #[derive(Clone)]
@@ -84,9 +86,10 @@ impl Gemm {
 
     /// Rows of a unit.
     pub(super) fn block(&self) -> i64 {
-        let row_bytes = self.depth_size().as_const().unwrap_or(DEPTH).max(1) * self.a.bytes();
-        let most =
-            (BLOCK_BYTES / row_bytes).clamp(*BLOCK_ROWS.start(), *BLOCK_ROWS.end()) / self.height() * self.height();
+        let most = self.most_rows.unwrap_or_else(|| {
+            let row_bytes = self.depth_size().as_const().unwrap_or(DEPTH).max(1) * self.a.bytes();
+            (BLOCK_BYTES / row_bytes).clamp(*BLOCK_ROWS.start(), *BLOCK_ROWS.end()) / self.height() * self.height()
+        });
         match self.rows.as_const() {
             Some(n) => ceil_div(n.max(1), ceil_div(n.max(1), most)),
             None => most,
@@ -117,23 +120,23 @@ impl Gemm {
 
     /// A block of rows by a few panels, in one round of the outer loops.
     pub(crate) fn unit(&self, cx: &mut Cx<'_>, outer: &[(Sym, Dim)], number: &Sym) {
-        let sizes: Vec<Dim> = self.unit_sizes(outer).iter().map(|d| cx.shared.size(d)).collect();
-        let index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
-        for ((var, _), i) in outer.iter().zip(&index) {
-            let v = cx.uniform(i);
-            cx.symbols.insert(var.clone(), v);
-        }
-        let part = |cx: &mut Cx<'_>, i: &Dim, size: i64, all: &Dim| {
-            let first = cx.uniform(&(i * &Dim::Const(size)));
-            let (size, all) = (cx.b.i64(size), cx.uniform(all));
-            let left = cx.b.sub(all, first);
-            (first, cx.b.binary(Binary::SMin, left, size))
-        };
-        let rows = part(cx, &index[outer.len()], self.block(), &self.rows);
+        let index = unit_index(cx, outer, &self.unit_sizes(outer), number);
+        let rows = part(cx, &index[0], self.block(), &self.rows);
         let all = cx.shared.size(&self.panels());
-        let (first, count) = part(cx, &index[outer.len() + 1], self.group(), &all);
+        let (first, count) = part(cx, &index[1], self.group(), &all);
         let end = cx.b.add(first, count);
         self.span(cx, rows, (first, end));
+    }
+
+    /// A block of rows by all panels.
+    pub(crate) fn all_panels(&self, cx: &mut Cx<'_>, rows: Span) {
+        let all = cx.shared.size(&self.panels());
+        let (zero, all) = (cx.b.i64(0), cx.uniform(&all));
+        let (open, group) = (cx.b.open_for(&[]), cx.b.i64(self.group()));
+        let end = cx.b.add(open.var, group);
+        let end = cx.b.binary(Binary::SMin, end, all);
+        self.span(cx, rows, (open.var, end));
+        cx.b.close_for(open, zero, all, self.group(), vec![]);
     }
 
     /// All rows there are by the panels up to an end.
@@ -467,6 +470,25 @@ impl Gemm {
         let (none, height) = (cx.b.i64(0), cx.b.i64(i64::from(at.height)));
         cx.b.close_for(rows, none, height, 1, vec![]);
     }
+}
+
+/// The index of a unit: the variables of the outer loops get their values, and what is left of the index is returned.
+pub(super) fn unit_index(cx: &mut Cx<'_>, outer: &[(Sym, Dim)], sizes: &[Dim], number: &Sym) -> Vec<Dim> {
+    let sizes: Vec<Dim> = sizes.iter().map(|d| cx.shared.size(d)).collect();
+    let mut index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
+    for ((var, _), i) in outer.iter().zip(&index) {
+        let v = cx.uniform(i);
+        cx.symbols.insert(var.clone(), v);
+    }
+    index.split_off(outer.len())
+}
+
+/// A part of that size: its first, and how many there are.
+pub(super) fn part(cx: &mut Cx<'_>, number: &Dim, size: i64, all: &Dim) -> Span {
+    let first = cx.uniform(&(number * &Dim::Const(size)));
+    let (size, all) = (cx.b.i64(size), cx.uniform(all));
+    let left = cx.b.sub(all, first);
+    (first, cx.b.binary(Binary::SMin, left, size))
 }
 
 /// Code for both cases of a condition, unless one cannot occur.

@@ -1,4 +1,5 @@
 //! Lowering: from a function of the tensor IR to kernels and an entry function of the kernel IR.
+mod attention;
 pub(crate) mod blocked;
 mod contract;
 mod conv;

@@ -84,7 +84,7 @@ impl Cx<'_> {
         }
         let dtype = self.dtype(v);
         out.note(dtype);
-        if self.scope.has_buffer(v) {
+        if self.is_stored(v) {
             let shape = self.shape(v);
             let position = linear(index, &shape);
             out.read(v, position);

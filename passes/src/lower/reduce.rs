@@ -11,14 +11,23 @@ use numrsc_ir::{
 
 impl Cx<'_> {
     /// The element of a reduction at an index. If that index is the same in all lanes, the lanes run along the last axis that goes.
-    pub(crate) fn reduced(&mut self, x: Value, f: ReduceFn, axes: &[i64], index: &[Dim]) -> V {
+    pub(crate) fn reduced(&mut self, v: Value, f: ReduceFn, axes: &[i64], index: &[Dim]) -> V {
+        let x = self.scope.func.node(v).args[0];
         let varies = self.lane.as_ref().is_some_and(|lane| index.iter().any(|d| mentions(d, &lane.sym)))
             || index.iter().any(|d| self.varying.keys().any(|s| mentions(d, s)));
         if varies || !self.in_kernel() {
             return self.reduce_here(x, f, axes, index, 1);
         }
-        let level = self.level_of(index);
+        // A loop over vectors and the one over what is left want the same result.
         let lanes = self.lanes;
+        let lane = if self.lane_number == 0 { u32::MAX } else { self.lane_number };
+        let key = (v, index.to_vec(), lane, 1);
+        if let Some(&known) = self.computed.get(&key)
+            && self.b.is_visible(known)
+        {
+            return self.b.splat(known, lanes);
+        }
+        let level = self.level_of(index);
         let inner = self.b.step_out(level);
         let result = self.in_all_lanes(|cx| {
             let mut reads = Reads::default();
@@ -29,6 +38,7 @@ impl Cx<'_> {
             cx.reduce_here(x, f, axes, index, lanes)
         });
         self.b.step_in(inner);
+        self.computed.insert(key, result);
         self.b.splat(result, lanes)
     }
 

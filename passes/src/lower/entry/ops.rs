@@ -3,7 +3,7 @@ use super::{Entry, Frame, memory::Memory};
 use crate::{
     Result,
     lower::{
-        blocked, contract, conv,
+        attention, blocked, contract, conv,
         epilogue::Epilogue,
         fuse::{Buffer, is_product},
         index::linear,
@@ -111,6 +111,9 @@ impl Entry {
 
     /// A product, and what is computed as it is stored.
     fn product(&mut self, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
+        if let Some(attention) = frame.fusion.attentions.get(&epilogue.product).cloned() {
+            return attention::emit(self, frame, &attention, epilogue);
+        }
         match &frame.scope.func.node(epilogue.product).op {
             Op::Contract { .. } => contract::emit(self, frame, epilogue),
             Op::Conv { in_block, out_block, .. } if *in_block.max(out_block) > 1 => {
