@@ -33,6 +33,8 @@ enum Need {
     Buffer,
 }
 
+/// So much work per element is not done again and again instead of once.
+const MAX_REPEATED: i64 = 5;
 /// More maps than this do not go into one kernel.
 const MAX_MEMBERS: usize = 48;
 /// Scalars made of at most this many maps are computed wherever they are needed.
@@ -450,7 +452,7 @@ impl<'f> Fuser<'f> {
         }
         let inline = match &node.op {
             Op::Reduce { .. } => self.reduction_fits(v, home),
-            Op::Map { f } if work_of(f) >= 8 && !self.repeats_nothing(v, home) => false,
+            Op::Map { f } if work_of(f) >= MAX_REPEATED && !self.repeats_nothing(v, home) => false,
             // Better the end of a product than a part of what cannot be one.
             Op::Map { .. } => self.order_in(v, home).is_some() || !self.ends_product(v),
             _ => true,
