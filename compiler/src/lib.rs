@@ -1,10 +1,12 @@
 //! Ahead-of-time compiler for ONNX models: library and command.
 pub mod compile;
 pub mod conformance;
+mod embed;
 pub mod emit;
 pub mod error;
 pub mod native;
 pub mod npy;
 pub mod onnx;
 
+pub use embed::Build;
 pub use error::{Error, NodePlace, Place, Problem, Result};

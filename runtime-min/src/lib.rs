@@ -50,4 +50,4 @@ pub use model::Model;
 pub use run::Context;
 pub use run::{ContextIn, FixedContext};
 pub use tensor::{TensorMut, TensorRef};
-pub use view::TensorView;
+pub use view::{Array, TensorView};

@@ -165,6 +165,34 @@ macro_rules! include_artifact {
     }};
 }
 
+/// The type that a build script made of a model: `numrsc::Build::new("model.onnx").compile()` in `build.rs`, and then
+///
+/// ```ignore
+/// numrsc_runtime::include_model!("model");
+/// let mut model = Model::new()?;
+/// ```
+#[macro_export]
+macro_rules! include_model {
+    ($name:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $name, ".rs"));
+    };
+}
+
+/// What is for programs with an allocator only: the feature is the runtime's, not that of the crate with the model.
+#[cfg(feature = "alloc")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_allocator {
+    ($($item:item)*) => { $($item)* };
+}
+
+#[cfg(not(feature = "alloc"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_allocator {
+    ($($item:item)*) => {};
+}
+
 /// Memory that compiled code may read where there is nothing: an element of an empty tensor, a weight of none.
 #[repr(C, align(64))]
 struct Nothing([u64; 8]);

@@ -140,6 +140,27 @@ impl<'c> TensorView<'c> {
     }
 }
 
+/// Elements and sizes of a tensor of which the type says the number of axes: inputs and outputs of open sizes of models inside a program
+/// ([`crate::include_model`]).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Array<'a, T, const RANK: usize> {
+    /// In row-major order.
+    pub data: &'a [T],
+    pub shape: [usize; RANK],
+}
+
+impl<'a, T: Element, const RANK: usize> Array<'a, T, RANK> {
+    pub fn new(data: &'a [T], shape: [usize; RANK]) -> Self {
+        Array { data, shape }
+    }
+
+    /// An output as an array.
+    pub fn of(view: TensorView<'a>) -> Result<Self> {
+        let shape = view.shape.try_into().map_err(|_| Error::Internal { what: "an output has another rank" })?;
+        Ok(Array { data: view.as_slice()?, shape })
+    }
+}
+
 impl fmt::Debug for TensorView<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.depth == 0 { "" } else { "sequence of " };

@@ -27,6 +27,11 @@ impl ExternalData {
         ExternalData { folder, open: Mutex::default() }
     }
 
+    /// The files that were read so far.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
     /// The bytes of a tensor stored in another file, of which `size` are needed.
     pub(super) fn bytes(&self, tensor: &TensorProto, size: usize) -> Result<Bytes, String> {
         let (mut location, mut offset, mut length) = (None, 0, None);

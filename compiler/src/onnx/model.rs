@@ -104,6 +104,11 @@ impl Model {
         self.functions.get(&id).map(|&i| &self.proto.functions[i])
     }
 
+    /// The files with external data that were read so far.
+    pub fn external_files(&self) -> Vec<PathBuf> {
+        self.external.files()
+    }
+
     /// The value of a tensor of this model; the error names it.
     pub fn tensor(&self, proto: &TensorProto) -> Result<Tensor, String> {
         tensor_data::tensor(proto, &self.external)

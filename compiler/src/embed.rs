@@ -1,0 +1,419 @@
+//! Models inside of programs: what a build script calls. It compiles a model to a static library, and writes a Rust module with a type whose `run` has the
+//! model's inputs as parameters and its outputs as fields, shapes in their types where they are fixed.
+//!
+//! ```no_run
+//! // build.rs
+//! fn main() {
+//!     numrsc::Build::new("model.onnx").dim("batch", 1).compile();
+//! }
+//! ```
+//!
+//! ```ignore
+//! // src/main.rs
+//! numrsc_runtime::include_model!("model");
+//! let mut model = Model::new()?;
+//! let outputs = model.run(&image)?;
+//! ```
+use crate::{
+    Error, Result,
+    compile::{Artifact, Options, compile},
+    emit,
+    onnx::{self, import},
+};
+use numrsc_passes::Level;
+use numrsc_runtime::{
+    DType,
+    artifact::{DimSpec, PortSpec, PortTypeSpec, SizeSpec},
+};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
+use quote::{format_ident, quote};
+use std::{
+    collections::BTreeSet,
+    env,
+    path::{Path, PathBuf},
+};
+
+/// A model to be compiled into a program; see the module.
+#[derive(Clone, Debug)]
+pub struct Build {
+    model: PathBuf,
+    name: Option<String>,
+    import: import::Options,
+    options: Options,
+}
+
+impl Build {
+    /// The file is looked up from the folder of the package, where build scripts run.
+    pub fn new(model: impl Into<PathBuf>) -> Build {
+        let options = Options { cpu: default_cpu(), cache: None, ..Options::default() };
+        Build { model: model.into(), name: None, import: import::Options::default(), options }
+    }
+
+    /// What `include_model!` and the type are called, instead of like the file.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Build {
+        self.name = Some(name.to_owned());
+        self
+    }
+
+    /// Fix the size of a named dimension, which makes it a part of types.
+    #[must_use]
+    pub fn dim(mut self, name: &str, size: i64) -> Build {
+        self.import.dims.insert(name.to_owned(), size);
+        self
+    }
+
+    /// The processor to compile for, `native` for that of this machine. By default it is what the program is compiled for, which
+    /// `RUSTFLAGS="-C target-cpu=…"` changes for both.
+    #[must_use]
+    pub fn cpu(mut self, cpu: &str) -> Build {
+        self.options.cpu = cpu.to_owned();
+        self
+    }
+
+    #[must_use]
+    pub fn level(mut self, level: Level) -> Build {
+        self.options.level = level;
+        self
+    }
+
+    /// Compile, and tell cargo what to link and when to do this again. Problems become errors of cargo, all of them, and end the build script.
+    pub fn compile(self) {
+        if let Err(error) = self.try_compile() {
+            for line in error.to_string().lines() {
+                println!("cargo::error={line}");
+            }
+            std::process::exit(1);
+        }
+    }
+
+    /// As [`Build::compile`], for scripts that deal with problems themselves.
+    pub fn try_compile(mut self) -> Result<()> {
+        let variable = |name: &str| {
+            env::var_os(name).ok_or_else(|| Error::Codegen(format!("{name} is not set: this is for build scripts")))
+        };
+        let folder = PathBuf::from(variable("OUT_DIR")?);
+        self.options.triple = variable("TARGET")?.to_string_lossy().into_owned();
+        println!("cargo::rerun-if-changed={}", self.model.display());
+        let name = self.name.clone().unwrap_or_else(|| stem(&self.model));
+        let model = onnx::load(&self.model)?;
+        let func = import::import(&model, &self.import);
+        for file in model.external_files() {
+            println!("cargo::rerun-if-changed={}", file.display());
+        }
+        let func = func?;
+        let artifact = compile(&func, &name, &self.options, None)?;
+        let symbol = format!("numrsc_{}", emit::symbol_name(&name));
+        let code = module(&artifact, &name, &symbol)?;
+        emit::write_static_library(&artifact, &symbol, &folder.join(format!("lib{symbol}.a")))?;
+        emit::write_file(&folder.join(format!("{name}.rs")), |to| std::io::Write::write_all(to, code.as_bytes()))?;
+        println!("cargo::rustc-link-search=native={}", folder.display());
+        // Not a part of a library in between: weights would be copied.
+        println!("cargo::rustc-link-lib=static:-bundle={symbol}");
+        Ok(())
+    }
+}
+
+/// The least processor that has what the program is compiled for.
+fn default_cpu() -> String {
+    let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+    let has = |wanted: &[&str]| wanted.iter().all(|w| features.split(',').any(|f| f == *w));
+    let level = [("x86-64-v4", &["avx512f", "avx512bw", "avx512vl"][..]), ("x86-64-v3", &["avx2", "fma"])];
+    level.iter().find(|(_, wanted)| has(wanted)).map_or(String::new(), |(cpu, _)| (*cpu).to_owned())
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map_or("model".into(), |s| s.to_string_lossy().into_owned())
+}
+
+/// A parameter or field of the generated type.
+struct Port {
+    ident: Ident,
+    name: String,
+    element: TokenStream,
+    shape: Shape,
+    text: String,
+}
+
+enum Shape {
+    /// Part of the type.
+    Fixed(Vec<usize>),
+    /// Only the number of axes is.
+    Open(usize),
+}
+
+/// The Rust module of a compiled model.
+fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
+    let manifest = &artifact.manifest;
+    let (inputs, outputs) = (ports(&manifest.inputs, "input")?, ports(&manifest.outputs, "output")?);
+    let ty = format_ident!("{}", camel_case(name));
+    let results = format_ident!("{ty}Outputs");
+    let [entry, manifest_start, manifest_size, weights, weights_size] =
+        ["entry", "manifest", "manifest_size", "weights", "weights_size"].map(|part| format_ident!("{symbol}_{part}"));
+
+    let about = format!("The model `{}`, compiled for {}.", manifest.model, manifest.target_triple);
+    let run_docs = inputs.iter().map(|p| format!("- `{}`: `{}`", p.ident, p.text));
+    let parameters = inputs.iter().map(|p| {
+        let (ident, ty) = (&p.ident, p.parameter_type());
+        quote!(#ident: #ty)
+    });
+    let tensors = inputs.iter().map(Port::tensor);
+    let fields = outputs.iter().map(|p| {
+        let (ident, ty, doc) = (&p.ident, p.field_type(), format!("`{}`: `{}`", p.name, p.text));
+        quote!(#[doc = #doc] pub #ident: #ty)
+    });
+    let values = outputs.iter().enumerate().map(|(i, p)| p.value(i));
+    let borrows = if outputs.is_empty() { quote!() } else { quote!(<'a>) };
+    let lends = if outputs.is_empty() { quote!() } else { quote!(<'_>) };
+    let fixed_memory = match (&manifest.peak, manifest.needs_heap) {
+        (SizeSpec::Fixed(peak), false) => {
+            let bytes = Literal::u64_unsuffixed(peak + table_bytes(&inputs, &outputs));
+            quote! {
+                impl #ty<::numrsc_runtime::Fixed<'_>> {
+                    /// Bytes of memory that are enough to run the model.
+                    pub const MEMORY_BYTES: usize = #bytes;
+                }
+            }
+        }
+        _ => quote!(),
+    };
+
+    let code = quote! {
+        #[doc = #about]
+        #[derive(Debug)]
+        pub struct #ty<M: ::numrsc_runtime::Memory> {
+            context: ::numrsc_runtime::ContextIn<M>,
+        }
+
+        #[doc = "The outputs of a run."]
+        #[derive(Clone, Copy, Debug)]
+        pub struct #results #borrows {
+            #(#fields,)*
+        }
+
+        ::numrsc_runtime::with_allocator! {
+            impl #ty<::numrsc_runtime::Heap> {
+                /// With as many threads as the process may use.
+                pub fn new() -> ::numrsc_runtime::Result<Self> {
+                    let context = ::numrsc_runtime::Context::new(&Self::model()?)?;
+                    Ok(Self { context })
+                }
+
+                /// With that many threads, the calling one included.
+                pub fn with_threads(threads: usize) -> ::numrsc_runtime::Result<Self> {
+                    let context = ::numrsc_runtime::Context::with_threads(&Self::model()?, threads)?;
+                    Ok(Self { context })
+                }
+            }
+        }
+
+        impl<'m> #ty<::numrsc_runtime::Fixed<'m>> {
+            /// Without an allocator, in memory of the caller, on one thread.
+            pub fn in_memory(memory: &'m mut [::core::mem::MaybeUninit<u8>]) -> ::numrsc_runtime::Result<Self> {
+                let context = ::numrsc_runtime::FixedContext::in_memory(&Self::model()?, memory)?;
+                Ok(Self { context })
+            }
+        }
+
+        #fixed_memory
+
+        impl<M: ::numrsc_runtime::Memory> #ty<M> {
+            #[allow(unsafe_code)]
+            fn model() -> ::numrsc_runtime::Result<::numrsc_runtime::Model> {
+                unsafe extern "C" {
+                    fn #entry(context: *mut ::numrsc_runtime::context::RunContext) -> i32;
+                    static #manifest_start: u8;
+                    static #manifest_size: u64;
+                    static #weights: u8;
+                    static #weights_size: u64;
+                }
+                // SAFETY: these are the parts of one compiled model, from the library that was written along with this file.
+                unsafe {
+                    let part = |start: *const u8, size: u64| ::core::slice::from_raw_parts(start, size as usize);
+                    ::numrsc_runtime::Model::from_parts(
+                        part(&raw const #manifest_start, #manifest_size),
+                        #entry,
+                        part(&raw const #weights, #weights_size),
+                    )
+                }
+            }
+
+            /// Run the model. The outputs stay until the next run.
+            ///
+            #(#[doc = #run_docs])*
+            #[allow(clippy::too_many_arguments)]
+            pub fn run(&mut self, #(#parameters),*) -> ::numrsc_runtime::Result<#results #lends> {
+                let model = self.context.model().clone();
+                model.run_in_order(&mut self.context, &[#(#tensors),*])?;
+                Ok(#results { #(#values,)* })
+            }
+        }
+    };
+    Ok(code.to_string())
+}
+
+/// What a context keeps besides the model's memory: the tables of inputs and outputs, and room to align them.
+fn table_bytes(inputs: &[Port], outputs: &[Port]) -> u64 {
+    let rank = |p: &Port| match &p.shape {
+        Shape::Fixed(sizes) => sizes.len(),
+        Shape::Open(rank) => *rank,
+    };
+    let ports = || inputs.iter().chain(outputs);
+    let slots = ports().map(|p| 4 + rank(p)).sum::<usize>();
+    // Each output is aligned by itself.
+    (slots * 8 + 64 * (outputs.len() + 4)) as u64
+}
+
+impl Port {
+    fn parameter_type(&self) -> TokenStream {
+        let element = &self.element;
+        match &self.shape {
+            Shape::Fixed(sizes) => {
+                let nested = nested(element, sizes);
+                quote!(&#nested)
+            }
+            Shape::Open(rank) => quote!(::numrsc_runtime::Array<'_, #element, #rank>),
+        }
+    }
+
+    fn field_type(&self) -> TokenStream {
+        let element = &self.element;
+        match &self.shape {
+            Shape::Fixed(sizes) => {
+                let nested = nested(element, sizes);
+                quote!(&'a #nested)
+            }
+            Shape::Open(rank) => quote!(::numrsc_runtime::Array<'a, #element, #rank>),
+        }
+    }
+
+    /// The parameter as the runtime wants it.
+    fn tensor(&self) -> TokenStream {
+        let ident = &self.ident;
+        match &self.shape {
+            Shape::Fixed(sizes) => {
+                let flat = match sizes.len() {
+                    0 => quote!(::core::slice::from_ref(#ident)),
+                    rank => {
+                        let flatten = vec![quote!(.as_flattened()); rank - 1];
+                        quote!(#ident.as_slice()#(#flatten)*)
+                    }
+                };
+                quote!(::numrsc_runtime::TensorRef::new(#flat, &[#(#sizes),*]))
+            }
+            Shape::Open(_) => quote!(::numrsc_runtime::TensorRef::new(#ident.data, &#ident.shape)),
+        }
+    }
+
+    /// The field of an output, from the context.
+    fn value(&self, position: usize) -> TokenStream {
+        let (ident, element) = (&self.ident, &self.element);
+        let view = quote!(self.context.output(#position)?);
+        match &self.shape {
+            Shape::Fixed(sizes) => {
+                let chunks = sizes.iter().skip(1).rev().map(|n| quote!(.as_chunks::<#n>().0));
+                let first = if sizes.is_empty() { quote!(.first()) } else { quote!(.try_into().ok()) };
+                quote!(#ident: #view.as_slice::<#element>()?#(#chunks)*#first
+                    .ok_or(::numrsc_runtime::Error::Internal { what: "an output has another shape" })?)
+            }
+            Shape::Open(_) => quote!(#ident: ::numrsc_runtime::Array::of(#view)?),
+        }
+    }
+}
+
+fn nested(element: &TokenStream, sizes: &[usize]) -> TokenStream {
+    sizes.iter().rev().fold(element.clone(), |inner, n| quote!([#inner; #n]))
+}
+
+fn ports(specs: &[PortSpec], what: &str) -> Result<Vec<Port>> {
+    let mut taken = BTreeSet::new();
+    specs
+        .iter()
+        .map(|spec| {
+            let refused = |why: &str| {
+                Error::Codegen(format!("{what} `{}` ({}) has no Rust type: {why}", spec.name, spec.type_text))
+            };
+            let PortTypeSpec::Tensor { dims } = &spec.ty else { return Err(refused("it is a sequence")) };
+            let element = rust_type(spec.dtype).ok_or_else(|| refused("there is no such type of elements"))?;
+            let fixed = |d: &DimSpec| match d {
+                DimSpec::Fixed(n) if *n > 0 => usize::try_from(*n).ok(),
+                _ => None,
+            };
+            let shape = match dims.iter().map(fixed).collect() {
+                Some(sizes) => Shape::Fixed(sizes),
+                None => Shape::Open(dims.len()),
+            };
+            let mut name = snake_case(&spec.name, what);
+            while !taken.insert(name.clone()) {
+                name.push('_');
+            }
+            let ident = Ident::new(&name, Span::call_site());
+            Ok(Port { ident, name: spec.name.clone(), element, shape, text: spec.type_text.clone() })
+        })
+        .collect()
+}
+
+fn rust_type(dtype: DType) -> Option<TokenStream> {
+    Some(match dtype {
+        DType::F32 => quote!(f32),
+        DType::F64 => quote!(f64),
+        DType::I8 => quote!(i8),
+        DType::I16 => quote!(i16),
+        DType::I32 => quote!(i32),
+        DType::I64 => quote!(i64),
+        DType::U8 => quote!(u8),
+        DType::U16 => quote!(u16),
+        DType::U32 => quote!(u32),
+        DType::U64 => quote!(u64),
+        DType::Bool => quote!(bool),
+        _ => return None,
+    })
+}
+
+/// A type's name: `silero_vad-v6` is `SileroVadV6`.
+fn camel_case(text: &str) -> String {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
+    let name: String = words.map(|w| w[..1].to_ascii_uppercase() + &w[1..]).collect();
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) { name } else { format!("Model{name}") }
+}
+
+/// A name for a value: `onnx::Relu_0` is `onnx_relu_0`.
+fn snake_case(text: &str, fallback: &str) -> String {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty());
+    let name = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("_");
+    match is_keyword(&name) || !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        true => format!("{fallback}_{name}").trim_end_matches('_').to_owned(),
+        false => name,
+    }
+}
+
+/// Words that cannot be names.
+fn is_keyword(word: &str) -> bool {
+    const KEYWORDS: &str = "abstract as async await become box break const continue crate do dyn else enum extern false final fn for gen if impl in let loop \
+                            macro match mod move mut override priv pub ref return self static struct super trait true try type typeof unsafe unsized use \
+                            virtual where while yield model";
+    KEYWORDS.split_whitespace().any(|k| k == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_rust() {
+        let cases = [
+            ("x", "x"),
+            ("onnx::Relu_0", "onnx_relu_0"),
+            ("input", "input"),
+            ("type", "input_type"),
+            ("7", "input_7"),
+            ("", "input"),
+        ];
+        for (text, name) in cases {
+            assert_eq!(snake_case(text, "input"), name);
+        }
+        for (text, name) in [("silero_vad-v6", "SileroVadV6"), ("7seg", "Model7seg"), ("", "Model")] {
+            assert_eq!(camel_case(text), name);
+        }
+    }
+}
