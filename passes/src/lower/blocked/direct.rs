@@ -367,19 +367,18 @@ impl<'c> Direct<'c> {
         let weights = cx.element(unit.weights, &panel);
         let products = self.products(cx, weights, vectors, part);
         let mut load = |cx: &mut Cx<'_>, i: i64, at: V| self.load(cx, unit, &places[i as usize], at);
-        let Some(memory) = unit.sums else {
-            let zeros = products.zeros(cx, pixels);
-            let sums = products.add_to(cx, &zeros, &mut load);
-            return self.store(cx, unit, first, vector, vectors, &sums);
-        };
+        let zeros = products.zeros(cx, pixels);
+        let sums = products.add_to(cx, &zeros, &mut load);
+        let Some(memory) = unit.sums else { return self.store(cx, unit, first, vector, vectors, &sums) };
+        // A part is summed up by itself: errors of rounding grow with the length of a sum.
         let ty = Ty::vector(Elem::F32, conv.lanes as u32);
-        let places: Vec<V> = (0..pixels)
-            .flat_map(|i| (0..vectors).map(move |j| (i, j)))
-            .map(|(i, j)| cx.uniform(&self.sum_at(&(first + &Dim::Const(i)), vectors, j)))
-            .collect();
-        let before: Vec<V> = places.iter().map(|&at| cx.b.load(ty, memory, at)).collect();
-        let sums = products.add_to(cx, &before, &mut load);
-        places.iter().zip(sums).for_each(|(&at, sum)| cx.b.store(memory, at, sum));
+        for (n, sum) in sums.into_iter().enumerate() {
+            let (i, j) = (n as i64 / vectors, n as i64 % vectors);
+            let at = cx.uniform(&self.sum_at(&(first + &Dim::Const(i)), vectors, j));
+            let before = cx.b.load(ty, memory, at);
+            let sum = cx.b.add(before, sum);
+            cx.b.store(memory, at, sum);
+        }
     }
 
     /// Products over the blocks of channels of a part, and taps.

@@ -29,6 +29,8 @@ const BLOCK_BYTES: i64 = 800 << 10;
 const TILES: (i64, i64) = (24, 49);
 /// Units that keep several threads busy.
 const UNITS: i64 = 8;
+/// Products that are summed up one by one.
+const SUMMED: i64 = 128;
 
 /// Is a convolution better done this way?
 pub(super) fn suits(conv: &Conv) -> bool {
@@ -276,31 +278,49 @@ impl<'c> Winograd<'c> {
             let seen = cx.element(unit.seen, &row(&Dim::ZERO, conv.in_blocks));
             let first_sum = &(&pair - &pairs[0]) * &Dim::Const(2);
             let sums = cx.element(unit.sums, &row(&first_sum, self.part()));
-            let block = cx.variable(&Dim::Const(conv.in_blocks));
-            let products = Products {
-                x_at: &Dim::sym(block.clone()) * &Dim::Const(self.most * lanes),
-                w_at: &Dim::sym(block.clone()) * &Dim::Const(lanes * 2 * lanes),
-                loops: vec![(block, Dim::Const(conv.in_blocks))],
-                steps: lanes,
-                x_step: Dim::ONE,
-                weights,
-                vectors: 2,
-                lanes,
-            };
+            let each = summed_blocks(conv);
             let most = most_pixels(self.registers, 2);
             tiles(cx, count, self.block_tiles(), most, &mut |cx, first, pixels| {
                 let pointer = cx.element(seen, &(first * &Dim::Const(lanes)));
-                let zeros = products.zeros(cx, pixels);
-                let results = products.add_to(cx, &zeros, &mut |cx, i, at| {
-                    let behind = cx.b.i64(i * lanes);
-                    let at = cx.b.add(at, behind);
-                    cx.b.load(Ty::F32, pointer, at)
-                });
-                for (n, sum) in results.into_iter().enumerate() {
-                    let (i, j) = (n as i64 / 2, n as i64 % 2);
-                    let at = &(&(first + &Dim::Const(i)) * &Dim::Const(lanes)) + &Dim::Const(j * self.most * lanes);
-                    let at = cx.uniform(&at);
-                    cx.b.store(sums, at, sum);
+                let add_part = |cx: &mut Cx<'_>, part: &Dim, is_first: bool| {
+                    let block = cx.variable(&Dim::Const(each));
+                    let number = &(part * &Dim::Const(each)) + &Dim::sym(block.clone());
+                    let products = Products {
+                        x_at: &number * &Dim::Const(self.most * lanes),
+                        w_at: &number * &Dim::Const(lanes * 2 * lanes),
+                        loops: vec![(block, Dim::Const(each))],
+                        steps: lanes,
+                        x_step: Dim::ONE,
+                        weights,
+                        vectors: 2,
+                        lanes,
+                    };
+                    let zeros = products.zeros(cx, pixels);
+                    let results = products.add_to(cx, &zeros, &mut |cx, i, at| {
+                        let behind = cx.b.i64(i * lanes);
+                        let at = cx.b.add(at, behind);
+                        cx.b.load(Ty::F32, pointer, at)
+                    });
+                    for (n, mut sum) in results.into_iter().enumerate() {
+                        let (i, j) = (n as i64 / 2, n as i64 % 2);
+                        let at = &(&(first + &Dim::Const(i)) * &Dim::Const(lanes)) + &Dim::Const(j * self.most * lanes);
+                        let at = cx.uniform(&at);
+                        if !is_first {
+                            let before = cx.b.load(self.vector(), sums, at);
+                            sum = cx.b.add(before, sum);
+                        }
+                        cx.b.store(sums, at, sum);
+                    }
+                };
+                add_part(cx, &Dim::ZERO, true);
+                let parts = Dim::Const(conv.in_blocks / each);
+                if parts != Dim::ONE {
+                    let part = cx.variable(&parts);
+                    let (one, end) = (cx.b.i64(1), cx.uniform(&parts));
+                    cx.range(&part.clone(), one, end, &[], |cx, _| {
+                        add_part(cx, &Dim::sym(part.clone()), false);
+                        vec![]
+                    });
                 }
             });
             cx.b.close_for(open, low, high, 1, vec![]);
@@ -366,6 +386,12 @@ impl<'c> Winograd<'c> {
         }
         all
     }
+}
+
+/// Blocks of channels that are summed up by themselves, as errors of rounding grow with the length of a sum.
+fn summed_blocks(conv: &Conv) -> i64 {
+    let most = (SUMMED / conv.lanes).clamp(1, conv.in_blocks);
+    (1..=most).rev().find(|n| conv.in_blocks % n == 0).unwrap_or(1)
 }
 
 /// `Bᵀ` times a column.
