@@ -9,7 +9,7 @@ use super::{
 use crate::scalar;
 use numrsc_ir::{
     Dim, Value,
-    dim::Atom,
+    dim::{Atom, Sym},
     kernel::{Function, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
@@ -137,22 +137,23 @@ impl Pointwise<'_> {
     }
 
     /// How many lanes the innermost loop has.
-    fn lanes(&self, cx: &Cx<'_>, reads: &Reads, loops: &[(numrsc_ir::dim::Sym, Dim)]) -> u32 {
+    fn lanes(&self, cx: &Cx<'_>, reads: &Reads, loops: &[(Sym, Dim)]) -> u32 {
         let Some((var, extent)) = loops.last() else { return 1 };
         if reads.scalars_only {
             return 1;
         }
         // A reduction whose result differs from lane to lane either runs its own lanes or ours, whichever reads consecutive elements.
-        let steps =
-            |positions: &[Dim], s: &numrsc_ir::dim::Sym| positions.iter().filter(|p| step(p, s) == Some(1)).count();
+        let steps = |positions: &[Dim], s: &Sym| positions.iter().filter(|p| step(p, s) == Some(1)).count();
+        let lanes = cx.shared.machine.lanes(reads.widest.max(scalar::memory(cx.dtype(self.source)).size() as u32));
+        // One that does not fill a vector cannot have its own.
+        let is_short = |s: &Sym| cx.extents[s].as_const().is_some_and(|n| n < i64::from(lanes));
         for (index, last, positions) in &reads.reductions {
             if index.iter().any(|d| mentions(d, var))
-                && last.as_ref().is_some_and(|last| steps(positions, last) >= steps(positions, var))
+                && last.as_ref().is_some_and(|s| !is_short(s) && steps(positions, s) >= steps(positions, var))
             {
                 return 1;
             }
         }
-        let lanes = cx.shared.machine.lanes(reads.widest.max(scalar::memory(cx.dtype(self.source)).size() as u32));
         match extent.as_const() {
             Some(n) if n < i64::from(lanes) => {
                 let fit = u32::try_from(n.max(1)).unwrap_or(1);
@@ -164,7 +165,7 @@ impl Pointwise<'_> {
 }
 
 /// How far a position moves per step of a variable, if that is a number.
-pub(crate) fn step(position: &Dim, var: &numrsc_ir::dim::Sym) -> Option<i64> {
+pub(crate) fn step(position: &Dim, var: &Sym) -> Option<i64> {
     if !mentions(position, var) {
         return Some(0);
     }
