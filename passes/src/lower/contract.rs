@@ -441,10 +441,12 @@ impl Sizes {
     }
 }
 
-/// The loop with the most rounds, as far as they are known: rows that share columns should be many. Of equal ones the last.
+/// The loop with the most rounds: rows that share columns should be many. What is known counts more than what sizes may be (the number of images is often 1), and
+/// of equal ones the last is taken.
 fn longest(loops: &[(Sym, Dim)]) -> Option<usize> {
     const TYPICAL: i64 = 64;
-    (0..loops.len()).max_by_key(|&i| (loops[i].1.eval(&|_| Some(TYPICAL)).unwrap_or(TYPICAL), i))
+    let rounds = |i: usize, size: i64| loops[i].1.eval(&|_| Some(size)).unwrap_or(size);
+    (0..loops.len()).max_by_key(|&i| (rounds(i, 1), rounds(i, TYPICAL), i))
 }
 
 /// Variables for any index of these sizes.

@@ -341,8 +341,7 @@ impl<'c> Cx<'c> {
                 let name = self.fresh(false);
                 let varies = self.lane.is_some() && inner.iter().any(|d| !matches!(self.index(d), Index::Uniform(_)));
                 if varies {
-                    let lanes =
-                        (0..self.lanes).map(|l| self.in_lane(l, |cx| cx.load_index(indices, &inner, &size))).collect();
+                    let lanes = self.load_indices(indices, &inner, &size);
                     self.varying.insert(name.clone(), lanes);
                 } else {
                     let i = self.in_all_lanes(|cx| cx.load_index(indices, &inner, &size));
@@ -360,13 +359,29 @@ impl<'c> Cx<'c> {
     /// An element of an index tensor that must lie inside an axis of this size.
     pub(crate) fn load_index(&mut self, indices: Value, at: &[Dim], size: &Dim) -> V {
         let i = self.value(indices, at);
+        self.check_index(i, size);
+        i
+    }
+
+    /// An element of an index tensor for every lane. What is computed is computed for all lanes together; what lies in memory is loaded one by one, as that is
+    /// how it is used.
+    fn load_indices(&mut self, indices: Value, at: &[Dim], size: &Dim) -> Vec<V> {
+        if !matches!(self.scope.func.node(indices).op, Op::Map { .. }) || self.is_stored(indices) {
+            return (0..self.lanes).map(|l| self.in_lane(l, |cx| cx.load_index(indices, at, size))).collect();
+        }
+        let all = self.value(indices, at);
+        let lanes: Vec<V> = (0..self.lanes).map(|l| self.b.extract(all, l)).collect();
+        lanes.iter().for_each(|&i| self.check_index(i, size));
+        lanes
+    }
+
+    fn check_index(&mut self, i: V, size: &Dim) {
         let size = self.uniform(size);
         let inside = self.b.compare(Compare::ULt, i, size);
         let code = self.shared.message("an index lies outside of its axis");
         let level = self.b.level(inside).max(self.b.guard_level());
         let level = if matches!(self.home, Home::Entry { .. }) { self.b.depth() } else { level };
         self.b.at_level(level, |b| b.check(inside, code));
-        i
     }
 
     /// Write numbers to consecutive elements (one per lane) of a tensor of which memory holds a part.

@@ -172,15 +172,17 @@ impl Pointwise<'_> {
         }
         // A reduction whose result differs from lane to lane either runs its own lanes or ours, whichever reads consecutive elements.
         let steps = |positions: &[Dim], s: &Sym| positions.iter().filter(|p| step(p, s) == Some(1)).count();
+        let stored = self.writes.iter().map(|(source, _)| scalar::memory(cx.dtype(*source)).size() as u32).max();
+        let lanes = cx.shared.machine.lanes(reads.widest.max(stored.unwrap_or(1)));
+        // One that does not fill a vector cannot have its own.
+        let is_short = |s: &Sym| cx.extents[s].as_const().is_some_and(|n| n < i64::from(lanes));
         for (index, last, positions) in &reads.reductions {
             if index.iter().any(|d| mentions(d, var))
-                && last.as_ref().is_some_and(|last| steps(positions, last) >= steps(positions, var))
+                && last.as_ref().is_some_and(|s| !is_short(s) && steps(positions, s) >= steps(positions, var))
             {
                 return 1;
             }
         }
-        let stored = self.writes.iter().map(|(source, _)| scalar::memory(cx.dtype(*source)).size() as u32).max();
-        let lanes = cx.shared.machine.lanes(reads.widest.max(stored.unwrap_or(1)));
         match extent.as_const() {
             Some(n) if n < i64::from(lanes) => {
                 let fit = u32::try_from(n.max(1)).unwrap_or(1);
