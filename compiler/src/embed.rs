@@ -20,10 +20,10 @@ use crate::{
     emit,
     onnx::{self, import},
 };
-use numrsc_passes::Level;
+use numrsc_passes::{Level, lower};
 use numrsc_runtime::{
     DType,
-    artifact::{DimSpec, PortSpec, PortTypeSpec, SizeSpec},
+    artifact::{DATA_ALIGN, DimSpec, PortSpec, PortTypeSpec},
 };
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
@@ -165,18 +165,15 @@ fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
     let values = outputs.iter().enumerate().map(|(i, p)| p.value(i));
     let borrows = if outputs.is_empty() { quote!() } else { quote!(<'a>) };
     let lends = if outputs.is_empty() { quote!() } else { quote!(<'_>) };
-    let fixed_memory = match (&manifest.peak, manifest.needs_heap) {
-        (SizeSpec::Fixed(peak), false) => {
-            let bytes = Literal::u64_unsuffixed(peak + table_bytes(&inputs, &outputs));
-            quote! {
-                impl #ty<::numrsc_runtime::Fixed<'_>> {
-                    /// Bytes of memory that are enough to run the model.
-                    pub const MEMORY_BYTES: usize = #bytes;
-                }
+    let fixed_memory = memory_bytes(artifact, &inputs, &outputs).map(|bytes| {
+        let bytes = Literal::u64_unsuffixed(bytes);
+        quote! {
+            impl #ty<::numrsc_runtime::Fixed<'_>> {
+                /// Bytes of memory in which the model runs.
+                pub const MEMORY_BYTES: usize = #bytes;
             }
         }
-        _ => quote!(),
-    };
+    });
 
     let code = quote! {
         #[doc = #about]
@@ -252,16 +249,26 @@ fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
     Ok(code.to_string())
 }
 
-/// What a context keeps besides the model's memory: the tables of inputs and outputs, and room to align them.
-fn table_bytes(inputs: &[Port], outputs: &[Port]) -> u64 {
-    let rank = |p: &Port| match &p.shape {
-        Shape::Fixed(sizes) => sizes.len(),
-        Shape::Open(rank) => *rank,
+/// Bytes that a run on one thread needs, if all sizes are known: the arena, the outputs, and the tables of the context.
+fn memory_bytes(artifact: &Artifact, inputs: &[Port], outputs: &[Port]) -> Option<u64> {
+    const SLOTS: usize = size_of::<numrsc_runtime::context::TensorSlots>();
+    let blocks = |bytes: u64| bytes.next_multiple_of(DATA_ALIGN as u64);
+    if artifact.manifest.needs_heap {
+        return None;
+    }
+    let arena = artifact.memory().arena_bytes(&|s| (**s == *lower::THREADS).then_some(1))?;
+    let mut table = 0;
+    for port in inputs.iter().chain(outputs) {
+        let Shape::Fixed(sizes) = &port.shape else { return None };
+        table += SLOTS + 8 * sizes.len();
+    }
+    let bytes = |(port, spec): (&Port, &PortSpec)| match &port.shape {
+        Shape::Fixed(sizes) => blocks((sizes.iter().product::<usize>() * spec.dtype.size()) as u64),
+        Shape::Open(_) => 0,
     };
-    let ports = || inputs.iter().chain(outputs);
-    let slots = ports().map(|p| 4 + rank(p)).sum::<usize>();
-    // Each output is aligned by itself.
-    (slots * 8 + 64 * (outputs.len() + 4)) as u64
+    let results: u64 = outputs.iter().zip(&artifact.manifest.outputs).map(bytes).sum();
+    // And what is skipped to align the first block.
+    Some(blocks(arena) + blocks(table as u64) + results + DATA_ALIGN as u64)
 }
 
 impl Port {
