@@ -22,8 +22,8 @@ use std::collections::HashMap;
 const OUT: i64 = 2;
 const IN: i64 = 4;
 const PLACES: i64 = IN * IN;
-/// Channels from which on the transforms are paid for.
-const MIN_CHANNELS: i64 = 64;
+/// Input and output channels from which on the transforms are paid for.
+const MIN_CHANNELS: [i64; 2] = [32, 16];
 /// Bytes of what is transformed at a time, and tiles of a block.
 const BLOCK_BYTES: i64 = 800 << 10;
 const TILES: (i64, i64) = (24, 49);
@@ -40,11 +40,12 @@ pub(super) fn suits(conv: &Conv) -> bool {
         && all(&conv.strides, 1)
         && all(&conv.dilations, 1)
         && conv.channels == conv.lanes
+        && conv.groups == 1
         && !conv.depthwise
         && !conv.plain
         && conv.phases.is_one()
-        && conv.in_blocks * conv.lanes >= MIN_CHANNELS
-        && conv.out_vectors * conv.lanes >= MIN_CHANNELS
+        && conv.in_blocks * conv.lanes >= MIN_CHANNELS[0]
+        && conv.out_vectors * conv.lanes >= MIN_CHANNELS[1]
         && conv.out_vectors % 2 == 0
         && !conv.output.iter().any(few)
 }
