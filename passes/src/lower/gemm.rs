@@ -2,7 +2,7 @@
 //! only in where operands and results lie.
 //!
 //! The columns of `b` are read in panels as wide as a tile. A panel is used by all rows of a block before the next one, a part of the depth at a time, so
-//! that the part stays in the nearest cache; it is fetched into the cache while the panel before it is used. Every sum goes along the depth in order:
+//! that the part stays in the nearest cache; it is fetched into the cache while the panel before it is used. Every sum goes along the depth in order, part by part:
 //! neither tiles nor blocks nor threads change its rounding.
 use super::{
     cx::{Cx, Lane},
@@ -218,9 +218,13 @@ impl Gemm {
     /// How much of the depth a panel is used for at a time, if not for all of it.
     fn part_of_depth(&self) -> Option<i64> {
         let one_tile = self.rows.as_const().is_some_and(|n| n <= self.height());
+        self.summed_depth().filter(|_| !one_tile)
+    }
+
+    /// How much of the depth is summed up by itself, if not all of it: errors of rounding grow with the length of a sum.
+    fn summed_depth(&self) -> Option<i64> {
         let [(_, n)] = &self.depth[..] else { return None };
         match n.as_const() {
-            _ if one_tile => None,
             Some(n) if n <= DEPTH * 3 / 2 => None,
             Some(n) => Some(ceil_div(ceil_div(n, ceil_div(n, DEPTH)), UNROLL) * UNROLL),
             None => Some(DEPTH),
@@ -320,7 +324,14 @@ impl Gemm {
                 cx.b.close_if(is_first, none, kept)
             }
         };
-        let sums = self.along_depth(cx, at, part, &columns, &start);
+        let sums = match (&part.kept, self.summed_depth()) {
+            (None, Some(size)) => self.by_parts(cx, at, part, &columns, &start, size),
+            (None, None) => self.along_depth(cx, at, part, &columns, &start),
+            (Some(_), _) => {
+                let own = self.along_depth(cx, at, part, &columns, &vec![zero; count]);
+                start.iter().zip(own).map(|(before, own)| cx.b.add(*before, own)).collect()
+            }
+        };
         let Some((memory, _, is_last)) = part.kept else { return self.put(cx, at, limit, sums) };
         branch(cx, is_last, &mut |cx, is_last| {
             if is_last {
@@ -329,6 +340,17 @@ impl Gemm {
             let places = self.kept_at(cx, at, count);
             places.into_iter().zip(&sums).for_each(|(i, x)| cx.b.store(memory, i, *x));
         });
+    }
+
+    /// The sums of all of the depth where a tile does it at once: of the same parts as if it did not.
+    fn by_parts(&self, cx: &mut Cx<'_>, at: &At, all: &Part, columns: &[Column], zeros: &[V], size: i64) -> Vec<V> {
+        let (zero, most) = (cx.b.i64(0), cx.b.i64(size));
+        let open = cx.b.open_for(zeros);
+        let (left, first) = (cx.b.sub(all.count, open.var), cx.b.add(all.first, open.var));
+        let count = cx.b.binary(Binary::SMin, left, most);
+        let own = self.along_depth(cx, at, &Part { first, count, kept: None }, columns, zeros);
+        let sums = open.inside.iter().zip(own).map(|(before, own)| cx.b.add(*before, own)).collect();
+        cx.b.close_for(open, zero, all.count, size, sums)
     }
 
     /// Where the sums of a tile are between parts of the depth.

@@ -2,7 +2,7 @@
 //! transformed into memory of the worker, multiplied with the transformed weights (one matrix per place in a transformed tile), and transformed back.
 use super::{
     super::pointwise::Kernel,
-    Conv, Output,
+    Conv, Output, Panels,
     products::{Products, most_pixels, tiles},
 };
 use crate::lower::{
@@ -22,8 +22,8 @@ use std::collections::HashMap;
 const OUT: i64 = 2;
 const IN: i64 = 4;
 const PLACES: i64 = IN * IN;
-/// Channels from which on the transforms are paid for.
-const MIN_CHANNELS: i64 = 64;
+/// Input and output channels from which on the transforms are paid for.
+const MIN_CHANNELS: [i64; 2] = [32, 16];
 /// Bytes of what is transformed at a time, and tiles of a block.
 const BLOCK_BYTES: i64 = 800 << 10;
 const TILES: (i64, i64) = (24, 49);
@@ -40,12 +40,12 @@ pub(super) fn suits(conv: &Conv) -> bool {
         && all(&conv.strides, 1)
         && all(&conv.dilations, 1)
         && conv.channels == conv.lanes
+        && conv.groups == 1
         && !conv.depthwise
         && !conv.plain
         && conv.phases.is_one()
-        && conv.in_blocks * conv.lanes >= MIN_CHANNELS
-        && conv.out_vectors * conv.lanes >= MIN_CHANNELS
-        && conv.out_vectors % 2 == 0
+        && conv.in_blocks * conv.lanes >= MIN_CHANNELS[0]
+        && conv.out_vectors * conv.lanes >= MIN_CHANNELS[1]
         && !conv.output.iter().any(few)
 }
 
@@ -85,7 +85,9 @@ impl<'c> Winograd<'c> {
         }
         let blocks = shared.size(&count.ceil_div(&Dim::Const(most)));
         let units = (&conv.images * &blocks).as_const();
-        let chunks = units.map_or(1, |n| (UNITS / n.max(1)).clamp(1, conv.out_vectors / 2));
+        // What is left of the pairs belongs to no part.
+        let most_chunks = if conv.out_vectors % 2 == 0 { conv.out_vectors / 2 } else { 1 };
+        let chunks = units.map_or(1, |n| (UNITS / n.max(1)).clamp(1, most_chunks));
         Winograd { conv, grid, count, most, blocks, chunks, registers: i64::from(shared.machine.registers) }
     }
 
@@ -94,7 +96,6 @@ impl<'c> Winograd<'c> {
         const G: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
         let (inputs, lanes) = (self.conv.in_blocks * self.conv.lanes, self.conv.lanes);
         let outputs = self.conv.out_vectors * lanes;
-        let width = 2 * lanes;
         let w = w.to_f64s();
         let mut out = vec![0f32; (PLACES * inputs * outputs) as usize];
         for (o, i) in (0..outputs).flat_map(|o| (0..inputs).map(move |i| (o, i))) {
@@ -102,17 +103,38 @@ impl<'c> Winograd<'c> {
             for place in 0..PLACES {
                 let (row, column) = (&G[(place / IN) as usize], &G[(place % IN) as usize]);
                 let x: f64 = (0..9).map(|t| row[t / 3] * g[t] * column[t % 3]).sum();
-                let at = ((place * (outputs / width) + o / width) * inputs + i) * width + o % width;
+                let panel = self.panel_of(o / lanes);
+                let start = (place * self.conv.out_vectors + panel.first) * lanes * inputs;
+                let at = start + i * panel.vectors * lanes + o - panel.first * lanes;
                 out[at as usize] = x as f32;
             }
         }
         Tensor::from_f32(&[out.len()], &out)
     }
 
+    /// The panel that a vector of outputs belongs to.
+    fn panel_of(&self, vector: i64) -> Panels {
+        let pairs = self.pairs();
+        if vector < 2 * pairs {
+            Panels { first: vector / 2 * 2, vectors: 2, count: 1 }
+        } else {
+            Panels { first: 2 * pairs, vectors: self.conv.out_vectors - 2 * pairs, count: 1 }
+        }
+    }
+
+    /// Pairs of vectors of outputs.
+    fn pairs(&self) -> i64 {
+        self.conv.panels().iter().filter(|p| p.vectors == 2).map(|p| p.count).sum()
+    }
+
+    /// Vectors of outputs that are left of the pairs.
+    fn odd(&self) -> i64 {
+        self.conv.out_vectors - 2 * self.pairs()
+    }
+
     /// Vectors of outputs of a part at most.
     fn part(&self) -> i64 {
-        let pairs = self.conv.out_vectors / 2;
-        (pairs + self.chunks - 1) / self.chunks * 2
+        (self.pairs() + self.chunks - 1) / self.chunks * 2 + self.odd()
     }
 
     /// Elements of the two kinds of memory of a worker.
@@ -150,7 +172,7 @@ impl<'c> Winograd<'c> {
             let last = cx.named(&tile_at(&(&block + &Dim::ONE)));
             let count = cx.uniform(&(&last - &first));
             let unit = Unit { image, first, seen, sums, output: &output };
-            let pair_at = |chunk: &Dim| (chunk * &Dim::Const(conv.out_vectors / 2)).floor_div(&Dim::Const(self.chunks));
+            let pair_at = |chunk: &Dim| (chunk * &Dim::Const(self.pairs())).floor_div(&Dim::Const(self.chunks));
             let pairs = [pair_at(&chunk), pair_at(&(&chunk + &Dim::ONE))].map(|d| cx.named(&d));
             self.transform_inputs(cx, &unit, count);
             self.multiply(cx, &unit, weights, count, &pairs);
@@ -262,69 +284,87 @@ impl<'c> Winograd<'c> {
 
     /// For every place of a transformed tile, the product of all tiles and some panels.
     fn multiply(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, weights: V, count: V, pairs: &[Dim; 2]) {
-        let conv = self.conv;
-        let (inputs, lanes) = (conv.in_blocks * conv.lanes, conv.lanes);
         let (low, high) = (cx.uniform(&pairs[0]), cx.uniform(&pairs[1]));
         let place = cx.variable(&Dim::Const(PLACES));
         cx.carry(&[(place.clone(), Dim::Const(PLACES))], &[], &mut |cx, _| {
             let place = Dim::sym(place.clone());
             let open = cx.b.open_for(&[]);
-            let pair = cx.name_of(open.var);
-            let panel = &(&place * &Dim::Const(conv.out_vectors / 2)) + &pair;
-            let weights = cx.element(weights, &(&panel * &Dim::Const(inputs * 2 * lanes)));
-            let row = |vector: &Dim, vectors: i64| {
-                &(&(&place * &Dim::Const(vectors)) + vector) * &Dim::Const(self.most * lanes)
-            };
-            let seen = cx.element(unit.seen, &row(&Dim::ZERO, conv.in_blocks));
-            let first_sum = &(&pair - &pairs[0]) * &Dim::Const(2);
-            let sums = cx.element(unit.sums, &row(&first_sum, self.part()));
-            let each = summed_blocks(conv);
-            let most = most_pixels(self.registers, 2);
-            tiles(cx, count, self.block_tiles(), most, &mut |cx, first, pixels| {
-                let pointer = cx.element(seen, &(first * &Dim::Const(lanes)));
-                let add_part = |cx: &mut Cx<'_>, part: &Dim, is_first: bool| {
-                    let block = cx.variable(&Dim::Const(each));
-                    let number = &(part * &Dim::Const(each)) + &Dim::sym(block.clone());
-                    let products = Products {
-                        x_at: &number * &Dim::Const(self.most * lanes),
-                        w_at: &number * &Dim::Const(lanes * 2 * lanes),
-                        loops: vec![(block, Dim::Const(each))],
-                        steps: lanes,
-                        x_step: Dim::ONE,
-                        weights,
-                        vectors: 2,
-                        lanes,
-                    };
-                    let zeros = products.zeros(cx, pixels);
-                    let results = products.add_to(cx, &zeros, &mut |cx, i, at| {
-                        let behind = cx.b.i64(i * lanes);
-                        let at = cx.b.add(at, behind);
-                        cx.b.load(Ty::F32, pointer, at)
-                    });
-                    for (n, mut sum) in results.into_iter().enumerate() {
-                        let (i, j) = (n as i64 / 2, n as i64 % 2);
-                        let at = &(&(first + &Dim::Const(i)) * &Dim::Const(lanes)) + &Dim::Const(j * self.most * lanes);
-                        let at = cx.uniform(&at);
-                        if !is_first {
-                            let before = cx.b.load(self.vector(), sums, at);
-                            sum = cx.b.add(before, sum);
-                        }
-                        cx.b.store(sums, at, sum);
-                    }
-                };
-                add_part(cx, &Dim::ZERO, true);
-                let parts = Dim::Const(conv.in_blocks / each);
-                if parts != Dim::ONE {
-                    let part = cx.variable(&parts);
-                    let (one, end) = (cx.b.i64(1), cx.uniform(&parts));
-                    cx.range(&part.clone(), one, end, &[], |cx, _| {
-                        add_part(cx, &Dim::sym(part.clone()), false);
-                        vec![]
-                    });
-                }
-            });
+            let first = &cx.name_of(open.var) * &Dim::Const(2);
+            self.panel(cx, unit, weights, count, &place, &first, &(&first - &(&pairs[0] * &Dim::Const(2))), 2);
             cx.b.close_for(open, low, high, 1, vec![]);
+            if self.odd() > 0 {
+                let first = Dim::Const(2 * self.pairs());
+                self.panel(cx, unit, weights, count, &place, &first, &first, self.odd());
+            }
             vec![]
+        });
+    }
+
+    /// The product of all tiles and a panel, from vector `first` on; its sums are from vector `first_sum` of the part on.
+    #[allow(clippy::too_many_arguments)]
+    fn panel(
+        &self,
+        cx: &mut Cx<'_>,
+        unit: &Unit<'_>,
+        weights: V,
+        count: V,
+        place: &Dim,
+        first: &Dim,
+        first_sum: &Dim,
+        vectors: i64,
+    ) {
+        let conv = self.conv;
+        let lanes = conv.lanes;
+        let start = &(place * &Dim::Const(conv.out_vectors)) + first;
+        let weights = cx.element(weights, &(&start * &Dim::Const(conv.in_blocks * lanes * lanes)));
+        let row =
+            |vector: &Dim, vectors: i64| &(&(place * &Dim::Const(vectors)) + vector) * &Dim::Const(self.most * lanes);
+        let seen = cx.element(unit.seen, &row(&Dim::ZERO, conv.in_blocks));
+        let sums = cx.element(unit.sums, &row(first_sum, self.part()));
+        let each = summed_blocks(conv);
+        let most = most_pixels(self.registers, vectors);
+        tiles(cx, count, self.block_tiles(), most, &mut |cx, first, pixels| {
+            let pointer = cx.element(seen, &(first * &Dim::Const(lanes)));
+            let add_part = |cx: &mut Cx<'_>, part: &Dim, is_first: bool| {
+                let block = cx.variable(&Dim::Const(each));
+                let number = &(part * &Dim::Const(each)) + &Dim::sym(block.clone());
+                let products = Products {
+                    x_at: &number * &Dim::Const(self.most * lanes),
+                    w_at: &number * &Dim::Const(lanes * vectors * lanes),
+                    loops: vec![(block, Dim::Const(each))],
+                    steps: lanes,
+                    x_step: Dim::ONE,
+                    weights,
+                    vectors,
+                    lanes,
+                };
+                let zeros = products.zeros(cx, pixels);
+                let results = products.add_to(cx, &zeros, &mut |cx, i, at| {
+                    let behind = cx.b.i64(i * lanes);
+                    let at = cx.b.add(at, behind);
+                    cx.b.load(Ty::F32, pointer, at)
+                });
+                for (n, mut sum) in results.into_iter().enumerate() {
+                    let (i, j) = (n as i64 / vectors, n as i64 % vectors);
+                    let at = &(&(first + &Dim::Const(i)) * &Dim::Const(lanes)) + &Dim::Const(j * self.most * lanes);
+                    let at = cx.uniform(&at);
+                    if !is_first {
+                        let before = cx.b.load(self.vector(), sums, at);
+                        sum = cx.b.add(before, sum);
+                    }
+                    cx.b.store(sums, at, sum);
+                }
+            };
+            add_part(cx, &Dim::ZERO, true);
+            let parts = Dim::Const(conv.in_blocks / each);
+            if parts != Dim::ONE {
+                let part = cx.variable(&parts);
+                let (one, end) = (cx.b.i64(1), cx.uniform(&parts));
+                cx.range(&part.clone(), one, end, &[], |cx, _| {
+                    add_part(cx, &Dim::sym(part.clone()), false);
+                    vec![]
+                });
+            }
         });
     }
 
@@ -337,7 +377,7 @@ impl<'c> Winograd<'c> {
     fn transform_outputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V, pairs: &[Dim; 2]) {
         self.for_tiles(cx, unit, count, &mut |cx, tile, corner| {
             let zero = cx.b.i64(0);
-            let vectors = cx.uniform(&(&(&pairs[1] - &pairs[0]) * &Dim::Const(2)));
+            let vectors = cx.uniform(&(&(&(&pairs[1] - &pairs[0]) * &Dim::Const(2)) + &Dim::Const(self.odd())));
             let open = cx.b.open_for(&[]);
             let vector = cx.name_of(open.var);
             let mut half = Vec::with_capacity(IN as usize);
