@@ -2,12 +2,11 @@
 //!
 //! `cargo run --release -p numrsc-benches --bin gemm [--threads N] [MxNxK…]`. Each product is a model of a few `MatMul` of one input with weights of their
 //! own, so that large weights come from memory as they do in a model. The times are the best of many runs that alternate.
-#![allow(unsafe_code)]
 use clap::Parser;
 use numrsc::{compile::Options, onnx::import};
 use numrsc_benches::{
     driver::{self, Result},
-    exit_code, graphs,
+    exit_code, flops, graphs,
     ort::{Library, Session},
     raw::{self, RawTensor},
     table::{Table, short},
@@ -124,36 +123,7 @@ fn measure(args: &Args, library: &Library, [m, n, k]: [i64; 3], count: i64) -> R
         let begin = Instant::now();
         ort.run()?;
         best.ort = best.ort.min(begin.elapsed());
-        best.peak = best.peak.max(peak());
+        best.peak = best.peak.max(flops::peak());
     }
     Ok(best)
-}
-
-/// GFLOP/s of a short loop that only multiplies and adds, in as many independent chains as hide the latency; NaN where it is not known how.
-fn peak() -> f64 {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        const ROUNDS: usize = 20_000;
-        let start = Instant::now();
-        // SAFETY: the processor has what the function needs.
-        let flops = unsafe { fused(ROUNDS) };
-        return flops as f64 / 1e9 / start.elapsed().as_secs_f64();
-    }
-    f64::NAN
-}
-
-/// Chains of fused multiply-adds; how many operations that was.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn fused(rounds: usize) -> usize {
-    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps};
-    let (factor, term) = (_mm256_set1_ps(0.5), _mm256_set1_ps(1.0));
-    let mut chains = [_mm256_set1_ps(0.0); 12];
-    for _ in 0..rounds {
-        for chain in &mut chains {
-            *chain = _mm256_fmadd_ps(*chain, factor, term);
-        }
-    }
-    std::hint::black_box(chains);
-    rounds * chains.len() * 16
 }
