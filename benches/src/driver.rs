@@ -1,6 +1,6 @@
 //! What the benchmarks that start other processes have in common: where things are, compiling in a process of its own, and a
 //! child with a stopwatch.
-use crate::raw;
+use crate::{flops, raw};
 use numrsc::{
     compile::{Options, compile},
     conformance::{self, Settings},
@@ -19,6 +19,10 @@ use std::{
 };
 
 pub type Result<T> = std::result::Result<T, String>;
+
+/// Files that [`prepare`] writes.
+const ARTIFACT: &str = "model.nrsc";
+const REPORT: &str = "report.json";
 
 /// A folder in cargo's target directory, made if it is not there.
 pub fn work_folder(name: &str) -> Result<PathBuf> {
@@ -63,13 +67,16 @@ pub fn corpus_models() -> Result<Vec<PathBuf>> {
 pub fn ort_library() -> Result<PathBuf> {
     let corpus =
         env::var_os("NUMRSC_CORPUS").map_or_else(|| numrsc_tests::corpus::root().join("target/corpus"), PathBuf::from);
-    let inside = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().filter_map(|e| e.ok().map(|e| e.path()));
-    let starts =
-        |path: &Path, start: &str| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start));
-    inside(corpus.join("venv/lib"))
-        .flat_map(|python| inside(python.join("site-packages/onnxruntime/capi")))
-        .find(|path| starts(path, "libonnxruntime.so"))
+    in_package(&corpus.join("venv"), "onnxruntime/capi", "libonnxruntime.so")
         .ok_or_else(|| format!("{}: there is no ONNX Runtime; name one with --library", corpus.display()))
+}
+
+/// The file in a folder of a Python package whose name starts like this.
+pub fn in_package(venv: &Path, folder: &str, start: &str) -> Option<PathBuf> {
+    let inside = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().filter_map(|e| e.ok().map(|e| e.path()));
+    inside(venv.join("lib"))
+        .flat_map(|python| inside(python.join("site-packages").join(folder)))
+        .find(|path| name_of(path).starts_with(start))
 }
 
 pub fn file_size(path: &Path) -> u64 {
@@ -107,12 +114,21 @@ pub fn run_child(command: &mut Command, limit: Duration) -> Result<Outcome> {
 
 /// As [`run_child`], for programs that compile.
 pub fn run_compiler(command: &mut Command, limit: Duration) -> Result<Outcome> {
+    let lines = run_silent(command, limit)?;
+    let (first_line, _) = lines.first().ok_or("no report")?;
+    let report = lines.last().map_or("", |(_, line)| line);
+    let report = serde_json::from_str(report).map_err(|e| format!("no report: {e}"))?;
+    Ok(Outcome { first_line: *first_line, report })
+}
+
+/// Run a program and give the lines that it prints and when it did; what it says about errors is ours. Nothing outlives the time limit.
+pub fn run_silent(command: &mut Command, limit: Duration) -> Result<Vec<(Duration, String)>> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
     let mut child = command.spawn().map_err(|e| format!("{}: {e}", command.get_program().display()))?;
     let (sender, receiver) = mpsc::channel();
     let out = child.stdout.take().ok_or("no output")?;
-    let lines = thread::spawn(move || {
+    let reader = thread::spawn(move || {
         for line in BufReader::new(out).lines().map_while(std::result::Result::ok) {
             let _ = sender.send((start.elapsed(), line));
         }
@@ -123,13 +139,10 @@ pub fn run_compiler(command: &mut Command, limit: Duration) -> Result<Outcome> {
         let _ = errors.read_to_end(&mut text);
         String::from_utf8_lossy(&text).trim().to_owned()
     });
-    let (mut first, mut last) = (None, None);
+    let mut lines = vec![];
     let stopped = loop {
         match receiver.recv_timeout(limit.saturating_sub(start.elapsed())) {
-            Ok((time, line)) => {
-                first.get_or_insert(time);
-                last = Some(line);
-            }
+            Ok(line) => lines.push(line),
             Err(mpsc::RecvTimeoutError::Disconnected) => break false,
             Err(mpsc::RecvTimeoutError::Timeout) => break true,
         }
@@ -138,16 +151,14 @@ pub fn run_compiler(command: &mut Command, limit: Duration) -> Result<Outcome> {
         let _ = child.kill();
     }
     let status = child.wait().map_err(|e| e.to_string())?;
-    let _ = lines.join();
+    let _ = reader.join();
     let errors = errors.join().unwrap_or_default();
-    if stopped {
-        return Err(format!("took longer than {} s", limit.as_secs()));
+    match status.success() {
+        _ if stopped => Err(format!("took longer than {} s", limit.as_secs())),
+        false if errors.is_empty() => Err(status.to_string()),
+        false => Err(errors),
+        true => Ok(lines),
     }
-    if !status.success() {
-        return Err(if errors.is_empty() { status.to_string() } else { errors });
-    }
-    let report = serde_json::from_str(last.as_deref().unwrap_or("")).map_err(|e| format!("no report: {e}"))?;
-    Ok(Outcome { first_line: first.unwrap_or_default(), report })
 }
 
 /// Run work that may recurse deeply: nested graphs do.
@@ -188,7 +199,7 @@ pub fn compile_file(model: &Path, import: &import::Options, options: &Options, t
 }
 
 /// Compile a folder of the corpus, and turn its inputs and expected outputs into plain files:
-/// `model.nrsc`, `input_I.raw`, `expected_I.raw`.
+/// `model.nrsc`, `input_I.raw`, `expected_I.raw`, and the report of it all.
 pub fn prepare(folder: &Path, to: &Path, options: &Options) -> Result<Value> {
     let settings = Settings::of(folder)?;
     let file = folder.join("model.onnx");
@@ -197,6 +208,7 @@ pub fn prepare(folder: &Path, to: &Path, options: &Options) -> Result<Value> {
     let stored = |name: &str| graph.initializer.iter().any(|t| t.name == name);
     let fed: Vec<_> = graph.input.iter().filter(|i| !stored(&i.name)).collect();
     let set = folder.join("test_data_set_0");
+    let mut shapes = vec![];
     for (values, from, kind) in [(fed, "input", "input"), (graph.output.iter().collect(), "output", "expected")] {
         for (i, value) in values.into_iter().enumerate() {
             let ty = value.r#type.clone().unwrap_or_default();
@@ -206,12 +218,63 @@ pub fn prepare(folder: &Path, to: &Path, options: &Options) -> Result<Value> {
             if tensor.dtype() == DType::Str {
                 return Err(format!("{from} {i} is text"));
             }
+            if kind == "input" {
+                shapes.push(tensor.shape().to_vec());
+            }
             let path = to.join(format!("{kind}_{i}.raw"));
             raw::write(&path, tensor.dtype().onnx(), tensor.shape(), tensor.bytes())?;
         }
     }
+    let gflop = import::import(&model, &settings.import()).map(|func| flops::gflop(&func, &shapes));
+    let gflop = gflop.map_err(|e| e.to_string())?;
     drop(model);
-    compile_file(&file, &settings.import(), options, &to.join("model.nrsc"))
+    let mut report = compile_file(&file, &settings.import(), options, &to.join(ARTIFACT))?;
+    report["gflop"] = json!(gflop);
+    fs::write(to.join(REPORT), report.to_string()).map_err(|e| e.to_string())?;
+    Ok(report)
+}
+
+/// The hidden option `--prepare FOLDER TO` of benchmarks that use [`prepared`].
+pub fn prepare_child(paths: &[PathBuf]) -> Result<()> {
+    let report = with_large_stack(|| prepare(&paths[0], &paths[1], &Options::default())).flatten()?;
+    println!("{report}");
+    Ok(())
+}
+
+/// A folder of the corpus that was prepared.
+#[derive(Debug)]
+pub struct Prepared {
+    pub folder: PathBuf,
+    pub artifact: PathBuf,
+    pub inputs: Vec<PathBuf>,
+    /// What [`prepare`] said.
+    pub report: Value,
+}
+
+/// [`prepare`] a folder of the corpus in a process of its own, unless that is done.
+pub fn prepared(model: &Path, limit: Duration) -> Result<Prepared> {
+    let folder = work_folder(&format!("models/{}", name_of(model)))?;
+    let (artifact, report) = (folder.join(ARTIFACT), folder.join(REPORT));
+    let this = env::current_exe().map_err(|e| e.to_string())?;
+    if !is_newer(&report, &[&this, &model.join("model.onnx")]) {
+        let mut prepare = Command::new(&this);
+        prepare.arg("--prepare").args([model, &folder]);
+        run_compiler(&mut prepare, limit).map_err(|e| format!("does not compile yet: {e}"))?;
+    }
+    let report = fs::read_to_string(&report).map_err(|e| e.to_string())?;
+    let report = serde_json::from_str(&report).map_err(|e| e.to_string())?;
+    Ok(Prepared { artifact, inputs: numbered(&folder, "input"), report, folder })
+}
+
+/// How long all phases of a [`compile_file`] took.
+pub fn total_ms(report: &Value) -> f64 {
+    report["phases_ms"].as_object().into_iter().flatten().filter_map(|(_, time)| time.as_f64()).sum()
+}
+
+/// Was a file written after these?
+pub fn is_newer(file: &Path, than: &[&Path]) -> bool {
+    let time = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
+    time(file).is_some_and(|t| than.iter().all(|path| time(path).is_some_and(|other| other < t)))
 }
 
 /// The files `kind_0.raw`, `kind_1.raw` … of a folder.
@@ -219,21 +282,25 @@ pub fn numbered(folder: &Path, kind: &str) -> Vec<PathBuf> {
     (0..).map(|i| folder.join(format!("{kind}_{i}.raw"))).take_while(|p| p.exists()).collect()
 }
 
-/// Are the outputs in `got` those in `want`, within the tolerance of the model?
-pub fn compare(got: &[PathBuf], want: &[PathBuf], settings: &Settings) -> Result<()> {
+/// Are the outputs in `got` those in `want`, within the tolerance of the model? Peers may have integers of another width (`any_integers`).
+pub fn compare(got: &[PathBuf], want: &[PathBuf], settings: &Settings, any_integers: bool) -> Result<()> {
     if got.len() != want.len() {
         return Err(format!("{} outputs, expected {}", got.len(), want.len()));
     }
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
         let settings = Settings { atol: settings.atols.get(i).copied().unwrap_or(settings.atol), ..settings.clone() };
-        conformance::compare(&tensor(got)?, &tensor(want)?, &settings, false)
+        let (mut got, want) = (tensor(got)?, tensor(want)?);
+        if any_integers && !got.dtype().is_float() && !want.dtype().is_float() {
+            got = Tensor::from_elems(want.dtype(), got.shape().to_vec(), &got.elems());
+        }
+        conformance::compare(&Data::Tensor(got), &Data::Tensor(want), &settings, false)
             .map_err(|e| format!("output {i}: {e}"))?;
     }
     Ok(())
 }
 
-fn tensor(path: &Path) -> Result<Data> {
+fn tensor(path: &Path) -> Result<Tensor> {
     let raw = raw::RawTensor::read(path)?;
     let dtype = DType::from_onnx(raw.onnx_type).ok_or("an unknown element type")?;
-    Tensor::new(dtype, raw.shape.clone(), raw.bytes().to_vec().into()).map(Data::Tensor)
+    Tensor::new(dtype, raw.shape.clone(), raw.bytes().to_vec().into())
 }

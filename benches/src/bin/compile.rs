@@ -9,7 +9,7 @@ use numrsc::{
     conformance::Settings,
 };
 use numrsc_benches::{
-    driver::{self, Result},
+    driver::{self, Result, total_ms as total},
     exit_code,
     graphs::{self, Shape},
     table::{Table, short},
@@ -162,10 +162,6 @@ fn report(args: &Args) -> Result<()> {
 
 fn time(report: &Value, phases: &[&str]) -> f64 {
     phases.iter().filter_map(|phase| report["phases_ms"][phase].as_f64()).sum()
-}
-
-fn total(report: &Value) -> f64 {
-    report["phases_ms"].as_object().into_iter().flatten().filter_map(|(_, time)| time.as_f64()).sum()
 }
 
 /// With an empty cache, then with what it left there. Of several times the fastest: other work on the machine only adds.

@@ -8,7 +8,7 @@ use clap::Parser;
 use numrsc::{compile::Options, onnx::import};
 use numrsc_benches::{
     driver::{self, Result},
-    exit_code, graphs,
+    exit_code, flops, graphs,
     ort::{Library, Session},
     raw::{self, RawTensor},
     table::{Table, short},
@@ -128,7 +128,7 @@ fn measure(args: &Args, library: &Library, [m, n, k]: [i64; 3], count: i64) -> R
         let begin = now();
         ort.run()?;
         best.ort = best.ort.min(now() - begin);
-        best.peak = best.peak.max(peak());
+        best.peak = best.peak.max(flops::peak());
     }
     Ok(best)
 }
@@ -148,33 +148,4 @@ fn processor_time() -> Duration {
     // SAFETY: this is the C library's structure on all 64-bit Linux, which the corpus's ONNX Runtime is for.
     unsafe { clock_gettime(PROCESS, &raw mut time) };
     Duration::new(time.seconds as u64, time.nanoseconds as u32)
-}
-
-/// GFLOP/s of a short loop that only multiplies and adds, in as many independent chains as hide the latency; NaN where it is not known how.
-fn peak() -> f64 {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        const ROUNDS: usize = 20_000;
-        let start = Instant::now();
-        // SAFETY: the processor has what the function needs.
-        let flops = unsafe { fused(ROUNDS) };
-        return flops as f64 / 1e9 / start.elapsed().as_secs_f64();
-    }
-    f64::NAN
-}
-
-/// Chains of fused multiply-adds; how many operations that was.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn fused(rounds: usize) -> usize {
-    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps};
-    let (factor, term) = (_mm256_set1_ps(0.5), _mm256_set1_ps(1.0));
-    let mut chains = [_mm256_set1_ps(0.0); 12];
-    for _ in 0..rounds {
-        for chain in &mut chains {
-            *chain = _mm256_fmadd_ps(*chain, factor, term);
-        }
-    }
-    std::hint::black_box(chains);
-    rounds * chains.len() * 16
 }

@@ -30,7 +30,7 @@ impl Subject for Loaded<'_> {
         self.0.run()
     }
 
-    fn outputs(&self) -> Result<Vec<Output<'_>>, String> {
+    fn outputs(&mut self) -> Result<Vec<Output<'_>>, String> {
         self.0.outputs()
     }
 }

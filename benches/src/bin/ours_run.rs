@@ -1,8 +1,7 @@
 //! Runs an artifact with nothing but the runtime, and says how long it took: see `numrsc_benches::protocol`.
 use numrsc_benches::{
-    exit_code,
+    exit_code, input,
     protocol::{Job, Output, Subject, measure},
-    raw::RawTensor,
 };
 use numrsc_runtime::{Context, Model, TensorRef};
 use std::{process::ExitCode, time::Instant};
@@ -18,7 +17,7 @@ fn run(start: Instant) -> Result<(), String> {
     let model = Model::load(&job.model).map_err(|e| e.to_string())?;
     let context = Context::with_threads(&model, job.threads).map_err(|e| e.to_string())?;
     let loaded = begin.elapsed();
-    let inputs = inputs.iter().map(RawTensor::tensor).collect::<Result<_, _>>()?;
+    let inputs = inputs.iter().map(input).collect::<Result<_, _>>()?;
     measure(start, &job, &[("load", loaded)], &mut Artifact { model, context, inputs })
 }
 
@@ -33,7 +32,7 @@ impl Subject for Artifact<'_> {
         self.model.run_in_order(&mut self.context, &self.inputs).map_err(|e| e.to_string())
     }
 
-    fn outputs(&self) -> Result<Vec<Output<'_>>, String> {
+    fn outputs(&mut self) -> Result<Vec<Output<'_>>, String> {
         let output = |i| {
             let view = self.context.output(i)?;
             Ok((view.dtype().onnx(), view.shape().to_vec(), view.bytes()?))

@@ -6,7 +6,7 @@ use clap::Parser;
 use numrsc::compile::Options;
 use numrsc_benches::{
     driver::{self, Result},
-    exit_code,
+    exit_code, input,
     raw::RawTensor,
     table::Table,
 };
@@ -99,7 +99,7 @@ impl Subject {
     }
 
     fn run(&mut self) -> Result<()> {
-        let tensors = self.inputs.iter().map(RawTensor::tensor).collect::<Result<Vec<_>>>()?;
+        let tensors = self.inputs.iter().map(input).collect::<Result<Vec<_>>>()?;
         let begin = Instant::now();
         self.model.run_in_order(&mut self.context, &tensors).map_err(|e| e.to_string())?;
         self.best = self.best.min(begin.elapsed());

@@ -3,18 +3,17 @@
 //! `cargo run --release -p numrsc-benches --bin start [NAME…]`. Both sides are programs of their own that read the same inputs, and
 //! they take turns, so that whatever else the machine does hits both. Ratios are ours ÷ theirs: below 1 is better for us.
 use clap::Parser;
-use numrsc::{compile::Options, conformance::Settings};
+use numrsc::conformance::Settings;
 use numrsc_benches::{
-    driver::{self, Outcome, Result},
+    driver::{self, Result},
     exit_code,
+    rounds::{Contest, Contestant, Expected, Side, Timing, one_line},
     table::{Table, median, short},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use std::{
-    env, fs,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
-    time::Duration,
+    process::ExitCode,
 };
 
 /// Start-up, memory and run time of models, next to ONNX Runtime.
@@ -25,18 +24,8 @@ struct Args {
     /// Threads on each side.
     #[arg(long, default_value_t = 1)]
     threads: usize,
-    /// How often each side runs; medians are reported. One more round warms up and compares the outputs.
-    #[arg(long, default_value_t = 7)]
-    rounds: usize,
-    /// Runs after the first in each round, as far as --seconds allows.
-    #[arg(long, default_value_t = 20)]
-    runs: usize,
-    /// Time for the runs after the first in each round.
-    #[arg(long, default_value_t = 0.3)]
-    seconds: f64,
-    /// Seconds after which compiling or running a model is given up.
-    #[arg(long, default_value_t = 600)]
-    limit: u64,
+    #[command(flatten)]
+    timing: Timing,
     /// Another ONNX Runtime than that of the corpus.
     #[arg(long)]
     library: Option<PathBuf>,
@@ -53,9 +42,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     exit_code(match &args.prepare {
-        Some(paths) => driver::with_large_stack(|| driver::prepare(&paths[0], &paths[1], &Options::default()))
-            .flatten()
-            .map(|report| println!("{report}")),
+        Some(paths) => driver::prepare_child(paths),
         None => compare_all(&args),
     })
 }
@@ -67,34 +54,10 @@ struct Setup<'a> {
     theirs: PathBuf,
 }
 
-/// What one side took: medians over the rounds.
-#[derive(Debug)]
-struct Side {
-    first_output_ms: f64,
-    load_ms: f64,
-    peak_mb: f64,
-    run_ms: f64,
-    size_mb: f64,
+fn numbers(side: &Side) -> [f64; 5] {
+    [side.first_output_ms, side.peak_mb, side.load_ms, side.run_ms, side.size_mb]
 }
 
-impl Side {
-    fn json(&self) -> Value {
-        json!({
-            "first_output_ms": self.first_output_ms,
-            "load_ms": self.load_ms,
-            "peak_mb": self.peak_mb,
-            "run_ms": self.run_ms,
-            "size_mb": self.size_mb,
-        })
-    }
-
-    fn numbers(&self) -> [f64; 5] {
-        [self.first_output_ms, self.peak_mb, self.load_ms, self.run_ms, self.size_mb]
-    }
-}
-
-/// What a round may read from disk.
-const MAX_DISK_READ_KB: u64 = 64;
 const WHAT: [&str; 5] = ["first output", "peak memory", "load", "run", "size"];
 
 fn compare_all(args: &Args) -> Result<()> {
@@ -131,14 +94,11 @@ fn compare_all(args: &Args) -> Result<()> {
         eprint!("{name}                              \r");
         match compare_model(&folder, &setup) {
             Ok((ours, theirs, same)) => {
-                let remark = same.as_ref().err().map(|e| format!("outputs differ: {}", one_line(e)));
+                let remark = same.as_ref().err().map(|e| one_line(e));
                 if args.json {
-                    println!(
-                        "{}",
-                        json!({"model": name, "ours": ours.json(), "theirs": theirs.json(), "remark": remark})
-                    );
+                    println!("{}", json!({"model": name, "ours": ours, "theirs": theirs, "remark": remark}));
                 }
-                let pairs: Vec<(f64, f64)> = ours.numbers().into_iter().zip(theirs.numbers()).collect();
+                let pairs: Vec<(f64, f64)> = numbers(&ours).into_iter().zip(numbers(&theirs)).collect();
                 let mut cells = vec![name.clone()];
                 pairs.iter().for_each(|(a, b)| cells.extend([short(*a), short(*b), short(a / b)]));
                 cells.push(remark.clone().unwrap_or_default());
@@ -183,107 +143,38 @@ fn summary(ratios: &[(String, [f64; 5])], models: usize, wrong: &[String]) {
     }
 }
 
-/// The first line that says something; of a panic, where and what.
-fn one_line(text: &str) -> String {
-    let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
-    let first = lines.next().unwrap_or("");
-    let line = match first.split_once("panicked at ") {
-        Some((before, place)) => {
-            let before = before.split("thread ").next().unwrap_or("");
-            format!("{before}panic at {place} {}", lines.next().unwrap_or(""))
-        }
-        None => first.to_owned(),
-    };
-    let line = line.replace('|', "\\|");
-    if line.chars().count() > 160 { line.chars().take(159).chain(['…']).collect() } else { line }
-}
-
 /// Both sides of a model, and whether their outputs agree.
 fn compare_model(folder: &Path, setup: &Setup<'_>) -> Result<(Side, Side, Result<()>)> {
-    let work = driver::work_folder(&format!("start/{}", driver::name_of(folder)))?;
-    let (model, artifact) = (folder.join("model.onnx"), work.join("model.nrsc"));
-    let limit = Duration::from_secs(setup.args.limit);
-    let this = env::current_exe().map_err(|e| e.to_string())?;
-    if !is_newer(&artifact, &[&this, &model]) {
-        let mut prepare = Command::new(&this);
-        prepare.arg("--prepare").arg(folder).arg(&work);
-        driver::run_compiler(&mut prepare, limit).map_err(|e| format!("does not compile yet: {e}"))?;
-    }
-    let inputs = driver::numbered(&work, "input");
-    let run = |program: &Path, model: &Path, outputs: Option<&Path>| -> Result<Outcome> {
-        let mut command = Command::new(program);
-        command.arg(model).arg("--library").arg(&setup.library);
-        inputs.iter().for_each(|path| {
-            command.arg("--input").arg(path);
-        });
-        command.args(["--threads", &setup.args.threads.to_string(), "--runs", &setup.args.runs.to_string()]);
-        command.args(["--seconds", &setup.args.seconds.to_string()]);
-        if let Some(folder) = outputs {
-            command.arg("--outputs").arg(folder);
-        }
-        driver::run_child(&mut command, limit)
+    let timing = &setup.args.timing;
+    let prepared = driver::prepared(folder, timing.limit())?;
+    let model = folder.join("model.onnx");
+    let contestant = |name, program: &Path, library: Option<&PathBuf>, model: &Path| Contestant {
+        name,
+        program: program.to_path_buf(),
+        library: library.cloned(),
+        model: model.to_path_buf(),
+        bytes: driver::file_size(model) + library.map_or(0, |l| driver::file_size(l)),
+        compile_ms: None,
     };
-    let sides = [(&setup.ours, &artifact, "ours"), (&setup.theirs, &model, "theirs")];
-    for (program, model, side) in sides {
-        let outputs = work.join(side);
-        let _ = fs::remove_dir_all(&outputs);
-        fs::create_dir_all(&outputs).map_err(|e| e.to_string())?;
-        run(program, model, Some(&outputs)).map_err(|e| format!("{side}: {e}"))?;
-    }
-    let settings = Settings::of(folder)?;
-    let [ours, theirs] = ["ours", "theirs"].map(|side| driver::numbered(&work.join(side), "output"));
-    // The expected outputs are those of ONNX Runtime without graph optimisation: of quantised models its own optimisations may give
-    // others.
-    let same = driver::compare(&ours, &theirs, &settings)
-        .or_else(|e| driver::compare(&ours, &driver::numbered(&work, "expected"), &settings).map_err(|_| e));
-
-    // A machine that is short of memory drops files; what then comes from disk would be measured instead of the programs. Such
-    // rounds count for neither side.
-    let mut outcomes = [vec![], vec![]];
-    for round in 0..3 * setup.args.rounds {
-        if outcomes[0].len() == setup.args.rounds {
-            break;
-        }
-        for file in [&setup.ours, &setup.theirs, &setup.library, &artifact, &model].into_iter().chain(&inputs) {
-            driver::read_all(file)?;
-        }
-        let mut pair = [None, None];
-        // Take turns in who is first as well.
-        for i in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
-            let (program, model, side) = sides[i];
-            pair[i] = Some(run(program, model, None).map_err(|e| format!("{side}: {e}"))?);
-        }
-        let clean = |o: &Outcome| o.report["disk_read_kb"].as_u64().unwrap_or(0) <= MAX_DISK_READ_KB;
-        if let [Some(ours), Some(theirs)] = pair
-            && clean(&ours)
-            && clean(&theirs)
-        {
-            outcomes[0].push(ours);
-            outcomes[1].push(theirs);
-        }
-    }
-    if outcomes[0].is_empty() {
-        return Err("the files do not stay in memory".into());
-    }
-    let library = driver::file_size(&setup.library);
-    let sizes = [driver::file_size(&artifact), driver::file_size(&model) + library];
-    let [ours, theirs] = [0, 1].map(|i| side(&outcomes[i], sizes[i]));
+    let sides = [
+        contestant("ours", &setup.ours, None, &prepared.artifact),
+        contestant("theirs", &setup.theirs, Some(&setup.library), &model),
+    ];
+    let contest = Contest { inputs: prepared.inputs, threads: setup.args.threads, timing };
+    let [ours, theirs] = [0, 1].map(|i| {
+        let name = sides[i].name;
+        contest.outputs(&sides[i], &prepared.folder.join(name)).map_err(|e| format!("{name}: {e}"))
+    });
+    let (ours, theirs) = (ours?, theirs?);
+    let plain = driver::numbered(&prepared.folder, "expected");
+    let expected = Expected { measured: &theirs, plain: &plain, settings: &Settings::of(folder)? };
+    let same = expected.check(&ours, false);
+    let measured: Vec<Side> = contest
+        .rounds(&sides)?
+        .into_iter()
+        .zip(&sides)
+        .map(|(side, c)| side.map_err(|e| format!("{}: {e}", c.name)))
+        .collect::<Result<_>>()?;
+    let [ours, theirs] = measured.try_into().map_err(|_| "there are two sides")?;
     Ok((ours, theirs, same))
-}
-
-fn is_newer(file: &Path, than: &[&Path]) -> bool {
-    let time = |path: &Path| fs::metadata(path).and_then(|m| m.modified()).ok();
-    time(file).is_some_and(|t| than.iter().all(|path| time(path).is_some_and(|other| other < t)))
-}
-
-fn side(outcomes: &[Outcome], bytes: u64) -> Side {
-    let field = |name: &str| median(outcomes.iter().filter_map(|o| o.report[name].as_f64()));
-    let runs = outcomes.iter().flat_map(|o| o.report["runs_us"].as_array().into_iter().flatten());
-    Side {
-        first_output_ms: median(outcomes.iter().map(|o| o.first_line.as_secs_f64() * 1e3)),
-        load_ms: field("load_us") / 1e3,
-        peak_mb: field("peak_kb") / 1e3,
-        run_ms: median(runs.filter_map(Value::as_f64)) / 1e3,
-        size_mb: bytes as f64 / 1e6,
-    }
 }

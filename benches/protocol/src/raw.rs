@@ -1,7 +1,6 @@
-//! Tensors as plain files, which both sides of a comparison read with this one reader.
+//! Tensors as plain files, which all sides of a comparison read with this one reader.
 //!
 //! Little-endian words of 8 bytes (the element type as ONNX numbers it, the rank, the sizes), padded to 64 bytes, then the elements.
-use numrsc_runtime::{DType, TensorRef};
 use std::{
     fs::File,
     io::{self, Read, Write},
@@ -26,12 +25,6 @@ impl RawTensor {
 
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..]
-    }
-
-    /// As an input of our runtime.
-    pub fn tensor(&self) -> Result<TensorRef<'_>, String> {
-        let dtype = DType::from_onnx(self.onnx_type).ok_or("an unknown element type")?;
-        Ok(TensorRef::raw(dtype, self.bytes(), &self.shape))
     }
 }
 

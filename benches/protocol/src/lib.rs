@@ -1,10 +1,14 @@
-//! What `ours_run` and `ort_run` have in common: arguments, when the clock is read, what is printed.
+//! What the programs that run a model (`ours_run`, `ort_run` …) have in common: arguments, when the clock is read, what is printed.
 //!
 //! A line `first` once the first outputs are there, for whoever started the process; at the end a line of JSON.
-use crate::{disk_read_kb, raw, raw::RawTensor, status_kb};
+pub mod raw;
+
+use raw::RawTensor;
 use std::{
+    fs,
     io::{self, Write},
     path::PathBuf,
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -19,7 +23,7 @@ pub struct Job {
     pub seconds: f64,
     /// A folder for the outputs of the first run.
     pub outputs: Option<PathBuf>,
-    /// Of ONNX Runtime.
+    /// The shared library of the peer, or the folder with its programs.
     pub library: PathBuf,
 }
 
@@ -68,7 +72,7 @@ pub type Output<'a> = (i32, Vec<usize>, &'a [u8]);
 pub trait Subject {
     fn run(&mut self) -> Result<(), String>;
     /// Those of the last run.
-    fn outputs(&self) -> Result<Vec<Output<'_>>, String>;
+    fn outputs(&mut self) -> Result<Vec<Output<'_>>, String>;
 }
 
 /// Run a loaded model and print the report. `loaded` says how long the parts of loading took.
@@ -81,10 +85,9 @@ pub fn measure(
     let begin = Instant::now();
     subject.run()?;
     let (first_run, first_output) = (begin.elapsed(), start.elapsed());
-    let say = |line: &str| writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush());
-    say("first").map_err(|e| e.to_string())?;
-    let first_peak = status_kb("VmHWM").unwrap_or(0);
-    let disk_read = disk_read_kb().unwrap_or(0);
+    say_first()?;
+    let first_peak_kb = status_kb("VmHWM").unwrap_or(0);
+    let disk_read_kb = disk_read_kb().unwrap_or(0);
     if let Some(folder) = &job.outputs {
         for (i, (onnx_type, shape, bytes)) in subject.outputs()?.into_iter().enumerate() {
             raw::write(&folder.join(format!("output_{i}.raw")), onnx_type, &shape, bytes)?;
@@ -97,15 +100,53 @@ pub fn measure(
         subject.run()?;
         runs.push(start.elapsed());
     }
-    let microseconds = |d: Duration| format!("{:.1}", d.as_secs_f64() * 1e6);
+    let times = [loaded, &[("first_run", first_run), ("first_output", first_output)]].concat();
+    let peak_kb = status_kb("VmHWM").unwrap_or(0);
+    let sizes = [("first_peak_kb", first_peak_kb), ("peak_kb", peak_kb), ("disk_read_kb", disk_read_kb)];
+    say_report(&times, &sizes, &runs)
+}
+
+/// The line that says that the first outputs are there.
+pub fn say_first() -> Result<(), String> {
+    say("first")
+}
+
+/// The line of JSON at the end.
+pub fn say_report(times: &[(&str, Duration)], sizes: &[(&str, u64)], runs: &[Duration]) -> Result<(), String> {
+    let microseconds = |d: &Duration| format!("{:.1}", d.as_secs_f64() * 1e6);
     let mut fields: Vec<String> =
-        loaded.iter().map(|(name, time)| format!("\"{name}_us\":{}", microseconds(*time))).collect();
-    fields.push(format!("\"first_run_us\":{}", microseconds(first_run)));
-    fields.push(format!("\"first_output_us\":{}", microseconds(first_output)));
-    fields.push(format!("\"first_peak_kb\":{first_peak}"));
-    fields.push(format!("\"peak_kb\":{}", status_kb("VmHWM").unwrap_or(0)));
-    fields.push(format!("\"disk_read_kb\":{disk_read}"));
-    let runs: Vec<String> = runs.into_iter().map(microseconds).collect();
+        times.iter().map(|(name, time)| format!("\"{name}_us\":{}", microseconds(time))).collect();
+    fields.extend(sizes.iter().map(|(name, size)| format!("\"{name}\":{size}")));
+    let runs: Vec<String> = runs.iter().map(microseconds).collect();
     fields.push(format!("\"runs_us\":[{}]", runs.join(",")));
-    say(&format!("{{{}}}", fields.join(","))).map_err(|e| e.to_string())
+    say(&format!("{{{}}}", fields.join(",")))
+}
+
+fn say(line: &str) -> Result<(), String> {
+    writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()).map_err(|e| e.to_string())
+}
+
+/// How a program ends that could not do its work: with a message.
+pub fn exit_code(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// How much this process had to fetch from disk, in kilobytes: 0 if all files were in memory.
+pub fn disk_read_kb() -> Option<u64> {
+    let counters = fs::read_to_string("/proc/self/io").ok()?;
+    let bytes: u64 = counters.lines().find_map(|l| l.strip_prefix("read_bytes:"))?.trim().parse().ok()?;
+    Some(bytes / 1000)
+}
+
+/// A field of this process's status in kilobytes, such as `VmHWM`, the peak of resident memory.
+pub fn status_kb(field: &str) -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|l| l.starts_with(field))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }

@@ -1,0 +1,247 @@
+//! What `compare` measured, and how it is told.
+use crate::{
+    driver::Result,
+    peers::Peer,
+    rounds::{Side, one_line, or_nan},
+    table::{Table, short},
+};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+
+/// A model at a number of threads. What went wrong takes the place of what was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// When and on what.
+    pub measured: String,
+    pub model: String,
+    pub threads: usize,
+    pub quantised: bool,
+    /// Of products and convolutions of floats.
+    #[serde(deserialize_with = "or_nan")]
+    pub gflop: f64,
+    /// What the processor can do with so many threads.
+    #[serde(deserialize_with = "or_nan")]
+    pub peak_gflops: f64,
+    pub ours: Result<Side>,
+    pub peers: Vec<(Peer, Result<Side>)>,
+}
+
+type Metric = fn(&Side) -> f64;
+
+/// What is compared besides the time of a run.
+const METRICS: [(&str, &str, Metric); 4] = [
+    ("cold start", "ms", |side| side.first_output_ms),
+    ("load", "ms", |side| side.load_ms),
+    ("peak memory", "MB", |side| side.peak_mb),
+    ("size", "MB", |side| side.size_mb),
+];
+const RUN: Metric = |side| side.run_ms;
+
+impl Row {
+    fn of(&self, peer: Peer) -> Option<&Result<Side>> {
+        self.peers.iter().find(|(p, _)| *p == peer).map(|(_, side)| side)
+    }
+
+    /// Theirs ÷ ours: above 1 is better for us.
+    pub fn ratio(&self, peer: Peer, metric: Metric) -> Option<f64> {
+        let (ours, theirs) = (self.ours.as_ref().ok()?, self.of(peer)?.as_ref().ok()?);
+        Some(metric(theirs) / metric(ours)).filter(|r| r.is_finite())
+    }
+
+    /// How often as fast we are.
+    pub fn speed(&self, peer: Peer) -> Option<f64> {
+        self.ratio(peer, RUN)
+    }
+
+    /// Why there is no number, in a word.
+    pub fn failure(&self, peer: Peer) -> &'static str {
+        match (&self.ours, self.of(peer)) {
+            (_, Some(Err(message))) if message.starts_with("outputs differ") => "wrong",
+            (_, Some(Err(message))) if message.starts_with("took longer") => "too slow",
+            (_, Some(Err(_))) => "fails",
+            (Err(_), Some(Ok(_))) => "ours fails",
+            _ => "",
+        }
+    }
+
+    fn percent_of_peak(&self, side: &Side) -> f64 {
+        let percent = 100.0 * self.gflop / (side.run_ms / 1e3) / self.peak_gflops;
+        if self.quantised || self.gflop == 0.0 { f64::NAN } else { percent }
+    }
+}
+
+/// The peers of all rows, in the order in which they first come.
+pub fn peers(rows: &[Row]) -> Vec<Peer> {
+    let mut peers = vec![];
+    for (peer, _) in rows.iter().flat_map(|row| &row.peers) {
+        if !peers.contains(peer) {
+            peers.push(*peer);
+        }
+    }
+    peers
+}
+
+/// The numbers of threads of all rows.
+pub fn thread_counts(rows: &[Row]) -> Vec<usize> {
+    let mut counts: Vec<usize> = rows.iter().map(|row| row.threads).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+/// NaN of none.
+pub fn geometric_mean(ratios: impl IntoIterator<Item = f64>) -> f64 {
+    let logs: Vec<f64> = ratios.into_iter().map(f64::ln).collect();
+    (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+}
+
+/// All tables, for each number of threads.
+pub fn tables(rows: &[Row], markdown: bool) -> String {
+    let render = |table: &Table| if markdown { table.markdown() } else { table.plain() };
+    let mut text = String::new();
+    let mut say = |part: String| text.write_fmt(format_args!("{part}\n")).expect("a text takes everything");
+    let peers = peers(rows);
+    if let Some(row) = rows.first() {
+        say(format!("Measured on {}.\n", row.measured));
+    }
+    for threads in thread_counts(rows) {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.threads == threads).collect();
+        let peak = short(rows[0].peak_gflops);
+        say(format!("{threads} thread{}, peak {peak} GFLOP/s:\n", if threads == 1 { "" } else { "s" }));
+        say(render(&summary(&rows, &peers)));
+        say(render(&speeds(&rows, &peers)));
+        for (name, unit, metric) in METRICS {
+            if markdown {
+                say(format!("<details><summary>{name} of all engines, {unit}, {threads} threads</summary>\n"));
+            } else {
+                say(format!("{name}, {unit}:\n"));
+            }
+            say(render(&values(&rows, &peers, metric)));
+            if markdown {
+                say("</details>\n".into());
+            }
+        }
+        say(remarks(&rows));
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+/// One line per peer, on the whole. Losses are counted, and the worst is named.
+fn summary(rows: &[&Row], peers: &[Peer]) -> Table {
+    let metrics: Vec<String> = METRICS.iter().map(|(name, ..)| format!("{name}, times less")).collect();
+    let mut head = vec!["peer", "models it runs", "times as fast", "faster on", "worst", "quantised: times as fast"];
+    head.extend(metrics.iter().map(String::as_str));
+    let mut table = Table::new(&head);
+    for &peer in peers {
+        let speeds = |quantised: bool| {
+            let rows = rows.iter().filter(move |row| row.quantised == quantised);
+            rows.filter_map(|row| Some((row.speed(peer)?, &row.model))).collect::<Vec<_>>()
+        };
+        let floats = speeds(false);
+        let all: Vec<_> = floats.iter().copied().chain(speeds(true)).collect();
+        let worst = all.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+        let mean = |metric| short(geometric_mean(rows.iter().filter_map(|row| row.ratio(peer, metric))));
+        let mut cells = vec![
+            peer.title().to_owned(),
+            format!("{} of {}", rows.iter().filter(|row| matches!(row.of(peer), Some(Ok(_)))).count(), rows.len()),
+            short(geometric_mean(floats.iter().map(|(ratio, _)| *ratio))),
+            format!("{} of {}", all.iter().filter(|(ratio, _)| *ratio > 1.0).count(), all.len()),
+            worst.map_or_else(String::new, |(ratio, model)| format!("{} ({model})", short(*ratio))),
+            short(geometric_mean(speeds(true).iter().map(|(ratio, _)| *ratio))),
+        ];
+        cells.extend(METRICS.iter().map(|(_, _, metric)| mean(*metric)));
+        table.row(cells);
+    }
+    table
+}
+
+/// One line per model: our numbers, and how often as fast we are as each peer.
+fn speeds(rows: &[&Row], peers: &[Peer]) -> Table {
+    let times: Vec<String> = peers.iter().map(|peer| format!("× {}", peer.title())).collect();
+    let mut head = vec!["model", "run ms", "% of FMA peak"];
+    head.extend(times.iter().map(String::as_str));
+    head.extend(["cold start ms", "load ms", "compile s", "artifact MB", "peak MB"]);
+    let mut table = Table::new(&head);
+    for row in rows {
+        let mut cells = vec![format!("{}{}", row.model, if row.quantised { " (quantised)" } else { "" })];
+        let ours = row.ours.as_ref().ok();
+        let cell = |value: &dyn Fn(&Side) -> f64| ours.map_or("fails".into(), |side| short(value(side)));
+        cells.extend([cell(&RUN), cell(&|side| row.percent_of_peak(side))]);
+        cells.extend(peers.iter().map(|&peer| row.speed(peer).map_or(row.failure(peer).into(), short)));
+        cells.extend([cell(&|s| s.first_output_ms), cell(&|s| s.load_ms)]);
+        cells.push(cell(&|s| s.compile_ms.unwrap_or(f64::NAN) / 1e3));
+        cells.extend([cell(&|s| s.size_mb), cell(&|s| s.peak_mb)]);
+        table.row(cells);
+    }
+    table
+}
+
+/// What each engine needs of something.
+fn values(rows: &[&Row], peers: &[Peer], metric: Metric) -> Table {
+    let mut head = vec!["model", "numrsc"];
+    head.extend(peers.iter().map(|peer| peer.title()));
+    let mut table = Table::new(&head);
+    for row in rows {
+        let cell = |side: Option<&Result<Side>>| side.and_then(|s| s.as_ref().ok()).map_or(f64::NAN, metric);
+        let mut cells = vec![row.model.clone(), short(cell(Some(&row.ours)))];
+        cells.extend(peers.iter().map(|&peer| short(cell(row.of(peer)))));
+        table.row(cells);
+    }
+    table
+}
+
+/// What is behind the words in place of numbers.
+fn remarks(rows: &[&Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let sides = std::iter::once(("numrsc", &row.ours)).chain(row.peers.iter().map(|(p, s)| (p.title(), s)));
+        for (name, message) in sides.filter_map(|(name, side)| Some((name, side.as_ref().err()?))) {
+            text += &format!("- {}, {name}: {}\n", row.model, one_line(message));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(model: &str, ours: f64, theirs: Result<f64>) -> Row {
+        let side = |ms: f64| Side {
+            first_output_ms: 4.0 * ms,
+            load_ms: ms,
+            peak_mb: ms,
+            run_ms: ms,
+            size_mb: ms,
+            compile_ms: None,
+        };
+        let peers = vec![(Peer::Ort, theirs.map(side))];
+        let model = model.to_owned();
+        Row {
+            measured: String::new(),
+            model,
+            threads: 1,
+            quantised: false,
+            gflop: 1.0,
+            peak_gflops: 100.0,
+            ours: Ok(side(ours)),
+            peers,
+        }
+    }
+
+    #[test]
+    fn losses_and_failures_are_shown() {
+        let rows = [
+            row("won", 20.0, Ok(80.0)),
+            row("lost", 20.0, Ok(10.0)),
+            row("odd", 20.0, Err("outputs differ: output 0".into())),
+        ];
+        let text = tables(&rows, true);
+        assert!(text.contains("| ONNX Runtime | 2 of 3 | 1.41 | 1 of 2 | 0.50 (lost) | - |"), "{text}");
+        assert!(text.contains("| won | 20.0 | 50.0 | 4.00 |"), "{text}");
+        assert!(text.contains("| odd | 20.0 | 50.0 | wrong |"), "{text}");
+        assert!(text.contains("- odd, ONNX Runtime: outputs differ: output 0"), "{text}");
+        let line = serde_json::to_string(&rows[2]).unwrap();
+        assert_eq!(serde_json::from_str::<Row>(&line).unwrap().failure(Peer::Ort), "wrong");
+    }
+}
