@@ -9,7 +9,7 @@ use super::{
     entry::{Entry, Frame},
     epilogue::{Epilogue, Order},
     fuse::{Fuser, is_view},
-    gemm::{part, unit_index},
+    gemm::{block_of_rows, unit_index},
     index::{linear, mentions},
     nest::Reads,
     pointwise::Kernel,
@@ -307,7 +307,7 @@ impl Pair<'_> {
 
         // Scores of a block of rows, for every size of element that there is.
         let length = Dim::product(&sizes.depth);
-        let block = block(&cx, attention, &length, &count);
+        let (block, height) = (block(&cx, attention, &length, &count), height(&cx, attention, &length));
         let elements = &length * &Dim::Const(block);
         let mut places: BTreeMap<i64, Dim> = BTreeMap::new();
         let mut bytes = Dim::ZERO;
@@ -340,7 +340,7 @@ impl Pair<'_> {
         let mut in_place = vec![];
         cx.range(&unit.clone(), begin, end, &[], |cx, _| {
             let number = unit_index(cx, &outer, &unit_sizes, &unit).remove(0);
-            let span = part(cx, &number, block, &count);
+            let span = block_of_rows(cx, &number, &count, (block, height));
             let first_row = cx.fresh(false);
             cx.symbols.insert(first_row.clone(), span.0);
             let from = second.left.1.index(&batch.index, &rows.index, &[Dim::ZERO]);
@@ -383,11 +383,16 @@ impl Pair<'_> {
     }
 }
 
+/// The rows of a tile.
+fn height(cx: &Cx<'_>, attention: &Attention, length: &Dim) -> i64 {
+    i64::from(Tile::new(cx.shared.machine, cx.dtype(attention.scores.value), length).rows)
+}
+
 /// The rows of a block.
 fn block(cx: &Cx<'_>, attention: &Attention, length: &Dim, rows: &Dim) -> i64 {
     let size = attention.stages.iter().map(|s| scalar::memory(cx.dtype(s.value)).size()).max().unwrap_or(1);
     let row = length.as_const().unwrap_or(TYPICAL_ROW).max(1) * size;
-    let height = i64::from(Tile::new(cx.shared.machine, cx.dtype(attention.scores.value), length).rows);
+    let height = height(cx, attention, length);
     let most = (SCORES_BYTES / row).clamp(*SCORES_ROWS.start(), *SCORES_ROWS.end()) / height * height;
     match rows.as_const() {
         Some(n) => ceil_div(n.max(1), ceil_div(n.max(1), most)),

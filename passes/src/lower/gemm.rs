@@ -121,9 +121,10 @@ impl Gemm {
     /// A block of rows by a few panels, in one round of the outer loops.
     pub(crate) fn unit(&self, cx: &mut Cx<'_>, outer: &[(Sym, Dim)], number: &Sym) {
         let index = unit_index(cx, outer, &self.unit_sizes(outer), number);
-        let rows = part(cx, &index[0], self.block(), &self.rows);
+        let rows = block_of_rows(cx, &index[0], &self.rows, (self.block(), self.height()));
         let all = cx.shared.size(&self.panels());
-        let (first, count) = part(cx, &index[1], self.group(), &all);
+        let (each, all) = (cx.b.i64(self.group()), cx.uniform(&all));
+        let (first, count) = part(cx, &index[1], each, all);
         let end = cx.b.add(first, count);
         self.span(cx, rows, (first, end));
     }
@@ -483,10 +484,33 @@ pub(super) fn unit_index(cx: &mut Cx<'_>, outer: &[(Sym, Dim)], sizes: &[Dim], n
     index.split_off(outer.len())
 }
 
+/// A block of rows of at most that many, in tiles of that height. Blocks have nearly the same size, so that no few rows are left for which all columns would have
+/// to be read once more.
+pub(super) fn block_of_rows(cx: &mut Cx<'_>, number: &Dim, rows: &Dim, (most, height): (i64, i64)) -> Span {
+    let all = cx.uniform(rows);
+    let quotient = |cx: &mut Cx<'_>, a: V, b: V| {
+        let one = cx.b.i64(1);
+        let up = cx.b.sub(b, one);
+        let a = cx.b.add(a, up);
+        cx.b.udiv(a, b)
+    };
+    let each = match rows.as_const() {
+        Some(_) => cx.b.i64(most),
+        None => {
+            let (most, height) = (cx.b.i64(most), cx.b.i64(height));
+            let blocks = quotient(cx, all, most);
+            let even = quotient(cx, all, blocks);
+            let tiles = quotient(cx, even, height);
+            cx.b.mul(tiles, height)
+        }
+    };
+    part(cx, number, each, all)
+}
+
 /// A part of that size: its first, and how many there are.
-pub(super) fn part(cx: &mut Cx<'_>, number: &Dim, size: i64, all: &Dim) -> Span {
-    let first = cx.uniform(&(number * &Dim::Const(size)));
-    let (size, all) = (cx.b.i64(size), cx.uniform(all));
+fn part(cx: &mut Cx<'_>, number: &Dim, size: V, all: V) -> Span {
+    let number = cx.uniform(number);
+    let first = cx.b.mul(number, size);
     let left = cx.b.sub(all, first);
     (first, cx.b.binary(Binary::SMin, left, size))
 }
