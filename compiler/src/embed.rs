@@ -2,10 +2,8 @@
 //! model's inputs as parameters and its outputs as fields, shapes in their types where they are fixed.
 //!
 //! ```no_run
-//! // build.rs
-//! fn main() {
-//!     numrsc::Build::new("model.onnx").dim("batch", 1).compile();
-//! }
+//! // In the `main` of build.rs.
+//! numrsc::Build::new("model.onnx").dim("batch", 1).compile();
 //! ```
 //!
 //! ```ignore
