@@ -11,7 +11,7 @@ const ROW: f64 = 14.0;
 const HEAD: f64 = 92.0;
 const FOOT: f64 = 30.0;
 const LABELS: f64 = 178.0;
-const GAP: f64 = 18.0;
+const GAP: f64 = 22.0;
 /// The axis: powers of two. What lies outside ends with an arrow and its number.
 const LOW: f64 = -2.0;
 const HIGH: f64 = 3.0;
@@ -82,12 +82,19 @@ impl Panel {
         let colour = if mean < 1.0 { SLOWER } else { FASTER };
         picture.text(self.left, 76.0, "start", colour, 15.0, "600", &format!("{}×", short(mean)));
         let count = format!("faster on {won} of {}", all.len());
-        picture.text(self.left + 46.0, 76.0, "start", PALE, 10.0, "400", &count);
+        picture.text(self.left + 58.0, 76.0, "start", PALE, 10.0, "400", &count);
         for power in LOW as i32..=HIGH as i32 {
             let (x, colour) = (self.x(2f64.powi(power)), if power == 0 { INK } else { LINE });
             picture.line(x, HEAD - 4.0, bottom, colour);
             let label = if power < 0 { format!("1/{}", 1 << -power) } else { format!("{}×", 1 << power) };
-            picture.text(x, bottom + 14.0, "middle", PALE, 9.5, "400", &label);
+            let anchor = if power == LOW as i32 {
+                "start"
+            } else if power == HIGH as i32 {
+                "end"
+            } else {
+                "middle"
+            };
+            picture.text(x, bottom + 14.0, anchor, PALE, 9.5, "400", &label);
         }
     }
 

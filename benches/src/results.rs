@@ -139,11 +139,12 @@ fn summary(rows: &[&Row], peers: &[Peer]) -> Table {
         };
         let floats = speeds(false);
         let all: Vec<_> = floats.iter().copied().chain(speeds(true)).collect();
+        let asked: Vec<&Result<Side>> = rows.iter().filter_map(|row| row.of(peer)).collect();
         let worst = all.iter().min_by(|a, b| a.0.total_cmp(&b.0));
         let mean = |metric| short(geometric_mean(rows.iter().filter_map(|row| row.ratio(peer, metric))));
         let mut cells = vec![
             peer.title().to_owned(),
-            format!("{} of {}", rows.iter().filter(|row| matches!(row.of(peer), Some(Ok(_)))).count(), rows.len()),
+            format!("{} of {}", asked.iter().filter(|side| side.is_ok()).count(), asked.len()),
             short(geometric_mean(floats.iter().map(|(ratio, _)| *ratio))),
             format!("{} of {}", all.iter().filter(|(ratio, _)| *ratio > 1.0).count(), all.len()),
             worst.map_or_else(String::new, |(ratio, model)| format!("{} ({model})", short(*ratio))),

@@ -83,7 +83,7 @@ impl Subject for Loaded {
                 Value::Int32Tensor(t) => (INT32, plain(t, i32::to_le_bytes)),
                 Value::Int8Tensor(t) => (INT8, plain(t, i8::to_le_bytes)),
                 Value::UInt8Tensor(t) => (UINT8, plain(t, u8::to_le_bytes)),
-                Value::Sequence(_) => return Err("an output is no tensor".into()),
+                _ => return Err("an output is no tensor".into()),
             };
             heads.push((onnx_type, shape));
             self.elements.push(elements);
