@@ -110,6 +110,9 @@ impl Cx<'_> {
         let var = self.variable(&shape[axis]);
         let mut at = index.to_vec();
         at.insert(axis, Dim::sym(var.clone()));
+        if let Some(lanes) = self.own_lanes(x, &at) {
+            return self.chosen_by_vectors(x, f, axis, last, index, lanes);
+        }
         let first: Vec<Dim> =
             at.iter().enumerate().map(|(a, d)| if a == axis { Dim::ZERO } else { d.clone() }).collect();
         let best = self.value(x, &first);
@@ -122,6 +125,51 @@ impl Cx<'_> {
             vec![cx.b.select(better, item, inside[0]), cx.b.select(better, place, inside[1])]
         });
         found[1]
+    }
+
+    /// How many lanes a loop over elements of a node may have, if all lanes are free for it and it fills them.
+    fn own_lanes(&mut self, x: Value, at: &[Dim]) -> Option<u32> {
+        if self.lanes > 1 || self.lane.is_some() || !self.in_kernel() {
+            return None;
+        }
+        let mut reads = Reads::default();
+        self.reads(x, at, &mut reads);
+        let lanes = self.shared.machine.lanes(reads.widest);
+        (lanes > 1 && !reads.scalars_only).then_some(lanes)
+    }
+
+    /// As [`Cx::chosen`]: first the extreme element, then where it is.
+    fn chosen_by_vectors(&mut self, x: Value, f: ReduceFn, axis: usize, last: bool, index: &[Dim], lanes: u32) -> V {
+        let (dtype, size) = (self.dtype(x), self.shape(x)[axis].clone());
+        let extreme = self.reduce_here(x, f, &[axis as i64], index, lanes);
+        let (nowhere, nearer) = if last { (-1, Binary::SMax) } else { (i64::MAX, Binary::SMin) };
+        let places = |lanes: u32| Ty::vector(Elem::I64, lanes);
+        let var = self.variable(&size);
+        let mut at = index.to_vec();
+        at.insert(axis, Dim::sym(var.clone()));
+        let (low, high) = (self.b.i64(0), self.uniform(&size));
+        let none = self.b.int(places(lanes), nowhere);
+        let found = self.by_vectors(
+            &var,
+            (low, high),
+            lanes,
+            &[none],
+            &mut |cx, carried| vec![cx.b.reduce(nearer, carried[0])],
+            &mut |cx, inside| {
+                let item = cx.value(x, &at);
+                let wanted = cx.b.splat(extreme, cx.lanes);
+                let mut same = cx.b.compare(Compare::Eq, item, wanted);
+                if dtype.is_float() {
+                    // If there is a NaN, it is the extreme element, and equal to nothing.
+                    let nan = cx.b.compare(Compare::Ne, item, item);
+                    same = cx.b.or(same, nan);
+                }
+                let (place, none) = (cx.index_value(&Dim::sym(var.clone())), cx.b.int(places(cx.lanes), nowhere));
+                let place = cx.b.select(same, place, none);
+                vec![cx.b.binary(nearer, inside[0], place)]
+            },
+        );
+        found[0]
     }
 
     /// The taps `t` of a window for which `0 <= start + t * dilation < size`.
