@@ -50,11 +50,6 @@ fn rounds(func: &Func, node: &Node, body: &Func) -> Option<i64> {
         _ => None,
     };
     let (trips, cond) = (constant(node.args[0])?, constant(node.args[1])?);
-    let goes_on = match &body.node(body.results()[0]).op {
-        Op::Param { index, .. } => *index == 1,
-        Op::Const { value } => value.to_i64s() == Some(vec![1]),
-        _ => false,
-    };
     let small = (1..=MAX_ROUNDS).contains(&trips) && trips as usize * body.nodes().len() <= MAX_NODES;
     // What a body calls a size would be another one in every round.
     let names = body.nodes().iter().skip(body.params().len()).any(|n| !Func::defined_syms(n).is_empty());
@@ -70,7 +65,16 @@ fn rounds(func: &Func, node: &Node, body: &Func) -> Option<i64> {
         };
         all.dtype == row.dtype && all.shape.first() == Some(&Dim::Const(trips)) && all.shape[1..] == row.shape[..]
     });
-    (cond == 1 && goes_on && small && !names && same && rows).then_some(trips)
+    (cond == 1 && goes_on(body) && small && !names && same && rows).then_some(trips)
+}
+
+/// Does a body never end its loop?
+pub(crate) fn goes_on(body: &Func) -> bool {
+    match &body.node(body.results()[0]).op {
+        Op::Param { index, .. } => *index == 1,
+        Op::Const { value } => value.to_i64s() == Some(vec![1]),
+        _ => false,
+    }
 }
 
 fn rounds_of(out: &mut Func, body: &Func, states: usize, rounds: i64, args: &[Value]) -> Result<Vec<Value>> {

@@ -7,6 +7,7 @@ use crate::{
         shared::Arg,
     },
     scalar,
+    unroll::goes_on,
 };
 use numrsc_ir::{
     Dim, Func, Op, Type, Value,
@@ -434,19 +435,10 @@ impl State {
 }
 
 /// Which sizes of a state are the same before and after a round.
-pub(crate) fn fixed_sizes(body: &Func, number: usize) -> Vec<bool> {
+fn fixed_sizes(body: &Func, number: usize) -> Vec<bool> {
     match (body.ty(body.params()[2 + number]), body.ty(body.results()[1 + number])) {
         (Type::Tensor(x), Type::Tensor(y)) => x.shape.iter().zip(&y.shape).map(|(x, y)| x == y).collect(),
         _ => vec![],
-    }
-}
-
-/// Does a body never end its loop?
-fn goes_on(body: &Func) -> bool {
-    match &body.node(body.results()[0]).op {
-        Op::Param { index, .. } => *index == 1,
-        Op::Const { value } => value.to_i64s() == Some(vec![1]),
-        _ => false,
     }
 }
 
