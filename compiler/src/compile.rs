@@ -139,6 +139,8 @@ pub struct Options {
     pub without_rules: Vec<String>,
     /// Check every access of memory at run time.
     pub sanitize: bool,
+    /// What a convolution may be off by where it could be exact, relative to the largest sum of magnitudes `∑|x||w|` of an element of its result.
+    pub tolerance: f64,
     /// Threads that compile; 0 for as many as there are cores.
     pub jobs: usize,
     /// A directory that keeps compiled kernels.
@@ -154,6 +156,7 @@ impl Default for Options {
             level: Level::default(),
             without_rules: vec![],
             sanitize: false,
+            tolerance: lower::TOLERANCE,
             jobs: 0,
             cache: None,
         }
@@ -250,7 +253,8 @@ pub fn run_until<'f>(
                 Stage::Tensor(Cow::Owned(run(&func, cx).map_err(|e| Error::Codegen(e.to_string()))?))
             }
             (Step::Lower, Stage::Tensor(func)) => {
-                let options = lower::Options { machine: codegen.machine, sanitize: options.sanitize };
+                let Options { sanitize, tolerance, .. } = *options;
+                let options = lower::Options { machine: codegen.machine, sanitize, tolerance };
                 let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;
                 Stage::Kernel(Box::new(lowered))
             }

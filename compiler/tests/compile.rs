@@ -1,7 +1,7 @@
 //! `numrsc compile` and what is done with its results: run, bench, check, inspect, link.
 mod common;
 
-use common::{Place, f32s, sample, stderr, stdout, symbolic_model, write_test_folder};
+use common::{Place, convolution_model, f32s, sample, stderr, stdout, symbolic_model, write_test_folder};
 use numrsc::npy;
 use numrsc_ir::{DType, Tensor};
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -127,6 +127,37 @@ fn the_second_time_everything_is_in_the_cache() {
     let output = command.env("XDG_CACHE_HOME", place.path("file")).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(stderr(&output).contains("without a cache"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_tolerance_chooses_among_convolutions() {
+    let place = Place::new();
+    std::fs::write(place.path("conv.onnx"), convolution_model()).unwrap();
+    let compile = |args: &[&str], kernel: &str| {
+        place.succeed(&[&["compile", "conv.onnx", "-o", "conv.nrsc", "--report", "report.json"], args].concat());
+        let report = json(&std::fs::read_to_string(place.path("report.json")).unwrap());
+        let names: Vec<&str> =
+            report["kernels"].as_array().unwrap().iter().filter_map(|k| k["name"].as_str()).collect();
+        assert!(names.iter().any(|n| n.starts_with(kernel)), "{args:?}: {names:?}");
+        std::fs::read(place.path("conv.nrsc")).unwrap()
+    };
+    let default = compile(&[], "conv_winograd_2x2");
+    compile(&["--tolerance", "0"], "conv_blocks");
+    compile(&["--tolerance", "2e-5"], "conv_winograd_4x4");
+    place.succeed(&["run", "conv.nrsc", "--random", "3", "--output-dir", "loose"]);
+    place.succeed(&["run", "conv.onnx", "--random", "3", "--output-dir", "reference", "--backend", "reference"]);
+    // 288 products of numbers up to 1/2 and 1: magnitudes add up to less than 144.
+    let [got, expected] =
+        ["loose", "reference"].map(|folder| npy::read(&place.path(folder).join("tensor_0.npy"), DType::F32).unwrap());
+    let errors = got.to_f64s().into_iter().zip(expected.to_f64s()).map(|(a, b)| (a - b).abs());
+    assert!(errors.fold(0.0, f64::max) < 2e-5 * 144.0);
+    // The cache of kernels does not mix them up.
+    assert_eq!(compile(&["--tolerance", "1e-6"], "conv_winograd_2x2"), default);
+    for wrong in ["-1", "much", "NaN"] {
+        let output = place.numrsc(&["compile", "conv.onnx", &format!("--tolerance={wrong}")]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(stderr(&output).contains("not negative"), "{}", stderr(&output));
+    }
 }
 
 #[test]

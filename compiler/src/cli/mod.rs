@@ -17,7 +17,7 @@ use numrsc::{
     onnx::{Model, import},
 };
 use numrsc_ir::{Func, Type};
-use numrsc_passes::Level;
+use numrsc_passes::{Level, lower};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -125,6 +125,13 @@ fn parse_level(text: &str) -> Result<Level, String> {
     }
 }
 
+fn parse_tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(tolerance) if tolerance >= 0.0 => Ok(tolerance),
+        _ => Err("a tolerance is a number that is not negative, such as 2e-5".into()),
+    }
+}
+
 /// Options of commands that generate code.
 #[derive(Debug, clap::Args)]
 struct BuildArgs {
@@ -136,6 +143,9 @@ struct BuildArgs {
     /// Check every access of memory at run time
     #[arg(long)]
     sanitize: bool,
+    /// What a convolution may be off by, relative to its largest sum of magnitudes: 0 for none by Winograd's algorithm, 2e-5 for F(4x4, 3x3)
+    #[arg(long, value_name = "REL", default_value_t = lower::TOLERANCE, value_parser = parse_tolerance)]
+    tolerance: f64,
     /// Threads that compile [default: all cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -154,6 +164,7 @@ impl BuildArgs {
             level: self.level.level,
             without_rules: self.level.without_rule.clone(),
             sanitize: self.sanitize,
+            tolerance: self.tolerance,
             jobs: self.jobs.map_or(0, NonZeroUsize::get),
             cache: if self.no_cache { None } else { cache_directory(quiet) },
         }

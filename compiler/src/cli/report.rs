@@ -89,6 +89,7 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
             "level": w.options.level as u8,
             "without_rules": w.options.without_rules,
             "sanitize": w.options.sanitize,
+            "tolerance": w.options.tolerance,
             "jobs": w.options.jobs,
             "cache": w.options.cache.as_ref().map(|c| c.display().to_string()),
         },

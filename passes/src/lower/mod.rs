@@ -40,7 +40,19 @@ pub struct Options {
     pub machine: Machine,
     /// Check every access of memory at run time.
     pub sanitize: bool,
+    /// What convolutions may be off by; see [`TOLERANCE`].
+    pub tolerance: f64,
 }
+
+impl Options {
+    pub fn new(machine: Machine) -> Options {
+        Options { machine, sanitize: false, tolerance: TOLERANCE }
+    }
+}
+
+/// The tolerance unless another one is asked for: what a convolution may be off by where it could be exact, relative to the largest sum of magnitudes
+/// `∑|x||w|` of an element of its result. It admits Winograd's F(2x2, 3x3), but not F(4x4, 3x3).
+pub const TOLERANCE: f64 = 1e-6;
 
 /// A module whose last function is the entry, with what it needs.
 #[derive(Debug)]
@@ -86,7 +98,7 @@ pub(crate) fn traffic(func: &Func, constant: &[bool], machine: Machine) -> Traff
             _ => node.args.iter().all(|a| free[a.0 as usize]),
         });
     }
-    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(machine, false));
+    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(&Options::new(machine)));
     fusion.traffic(func, &|v| free[v.0 as usize])
 }
 
