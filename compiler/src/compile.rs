@@ -5,7 +5,7 @@ use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm
 use numrsc_ir::{Dim, Func, Type, Value, dim::Sym, types::Elem};
 use numrsc_passes::{
     Level, Machine,
-    lower::{self, Lowered, MemoryPlan},
+    lower::{self, Lowered, MemoryPlan, Tuning},
 };
 use numrsc_runtime::{
     DType,
@@ -15,6 +15,7 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -141,6 +142,8 @@ pub struct Options {
     pub sanitize: bool,
     /// What a convolution may be off by where it could be exact, relative to the largest sum of magnitudes `∑|x||w|` of an element of its result.
     pub tolerance: f64,
+    /// Schedules that were measured; see [`crate::tune`].
+    pub tuning: Option<Arc<Tuning>>,
     /// Threads that compile; 0 for as many as there are cores.
     pub jobs: usize,
     /// A directory that keeps compiled kernels.
@@ -157,6 +160,7 @@ impl Default for Options {
             without_rules: vec![],
             sanitize: false,
             tolerance: lower::TOLERANCE,
+            tuning: None,
             jobs: 0,
             cache: None,
         }
@@ -254,7 +258,8 @@ pub fn run_until<'f>(
             }
             (Step::Lower, Stage::Tensor(func)) => {
                 let Options { sanitize, tolerance, .. } = *options;
-                let options = lower::Options { machine: codegen.machine, sanitize, tolerance };
+                let tuning = options.tuning.clone();
+                let options = lower::Options { machine: codegen.machine, sanitize, tolerance, tuning };
                 let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;
                 Stage::Kernel(Box::new(lowered))
             }

@@ -7,6 +7,7 @@ pub mod error;
 pub mod native;
 pub mod npy;
 pub mod onnx;
+pub mod tune;
 
 pub use embed::Build;
 pub use error::{Error, NodePlace, Place, Problem, Result};

@@ -148,7 +148,7 @@ fn the_tolerance_chooses_among_convolutions() {
     place.succeed(&["run", "conv.onnx", "--random", "3", "--output-dir", "reference", "--backend", "reference"]);
     // 288 products of numbers up to 1/2 and 1: magnitudes add up to less than 144.
     let [got, expected] =
-        ["loose", "reference"].map(|folder| npy::read(&place.path(folder).join("tensor_0.npy"), DType::F32).unwrap());
+        ["loose", "reference"].map(|folder| npy::read(&place.path(folder).join("y.npy"), DType::F32).unwrap());
     let errors = got.to_f64s().into_iter().zip(expected.to_f64s()).map(|(a, b)| (a - b).abs());
     assert!(errors.fold(0.0, f64::max) < 2e-5 * 144.0);
     // The cache of kernels does not mix them up.
@@ -158,6 +158,54 @@ fn the_tolerance_chooses_among_convolutions() {
         assert_eq!(output.status.code(), Some(2), "{wrong}");
         assert!(stderr(&output).contains("not negative"), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn schedules_are_measured_once_and_kept_in_a_file() {
+    let place = Place::new();
+    std::fs::write(place.path("conv.onnx"), convolution_model()).unwrap();
+    let compile = |args: &[&str]| {
+        place.succeed(&[&["compile", "conv.onnx", "--report", "report.json"], args].concat());
+        let report = json(&std::fs::read_to_string(place.path("report.json")).unwrap());
+        (std::fs::read(place.path("conv.nrsc")).unwrap(), report)
+    };
+    let measured = |report: &serde_json::Value| report["options"]["tuned"]["measured_shapes"].clone();
+    let (first, report) = compile(&["--tune"]);
+    assert_eq!((measured(&report), place.path("conv.tune.json").exists()), (1.into(), true));
+    let kept = std::fs::read_to_string(place.path("conv.tune.json")).unwrap();
+    let (second, report) = compile(&["--tune", "--no-cache"]);
+    assert_eq!((measured(&report), second == first), (0.into(), true), "nothing is measured again");
+    assert_eq!(compile(&[]).1["options"]["tuned"], serde_json::Value::Null);
+
+    // The file decides, wherever it is.
+    let mut content = json(&kept);
+    let shape = content["schedules"].as_object().unwrap().keys().next().unwrap().clone();
+    assert!(shape.starts_with("conv of f32[1, ") && shape.contains("strides=[1, 1]"), "{shape}");
+    content["schedules"][&shape] = "direct by 64 kB".into();
+    std::fs::write(place.path("other.json"), content.to_string()).unwrap();
+    let (_, report) = compile(&["--tune=other.json"]);
+    assert_eq!(measured(&report), 0);
+    let names: Vec<&str> = report["kernels"].as_array().unwrap().iter().filter_map(|k| k["name"].as_str()).collect();
+    assert!(names.iter().any(|n| n.starts_with("conv_blocks")), "{names:?}");
+
+    content["schedules"][&shape] = "by magic".into();
+    let stale = content.to_string();
+    content["machine"] = "a slide rule".into();
+    let (elsewhere, unknown) = (content.to_string(), kept.replace("machine", "machinery"));
+    for (text, message) in [
+        (&kept[..kept.len() / 2], "EOF"),
+        (&stale, "`by magic` is no schedule"),
+        (&elsewhere, "`a slide rule`, but this is"),
+        (&unknown, "machinery"),
+    ] {
+        std::fs::write(place.path("other.json"), text).unwrap();
+        let output = place.numrsc(&["compile", "conv.onnx", "--tune=other.json"]);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(stderr(&output).contains("other.json") && stderr(&output).contains(message), "{}", stderr(&output));
+    }
+    // Another tolerance admits other schedules.
+    let output = place.numrsc(&["compile", "conv.onnx", "--tune", "--tolerance", "0"]);
+    assert!(stderr(&output).contains("tolerance 0e0"), "{}", stderr(&output));
 }
 
 #[test]

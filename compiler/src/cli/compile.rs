@@ -5,6 +5,7 @@ use numrsc::{
     compile::{self, Artifact, Codegen, Options, Phases},
     emit,
     onnx::{Model, import},
+    tune::{self, Tuned},
 };
 use numrsc_ir::Func;
 use std::{
@@ -33,6 +34,10 @@ pub(crate) struct Args {
     pub(crate) import: ImportArgs,
     #[command(flatten)]
     build: BuildArgs,
+    /// Measure schedules of convolutions on this machine and keep the fastest in a file; with the file, nothing is measured
+    /// [default: the model's name with .tune.json, next to it]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    tune: Option<Option<PathBuf>>,
     /// Write all there is to know about the result as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -82,6 +87,7 @@ pub(crate) struct Written<'a> {
     pub(crate) header: Option<&'a Path>,
     pub(crate) result: Compiled<'a>,
     pub(crate) phases: &'a Phases,
+    pub(crate) tuned: Option<&'a Tuned>,
 }
 
 /// Text needs no code.
@@ -91,7 +97,7 @@ pub(crate) enum Compiled<'a> {
 }
 
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
-    let options = args.build.options(args.backend.generator(), args.target.as_deref(), quiet);
+    let mut options = args.build.options(args.backend.generator(), args.target.as_deref(), quiet);
     if args.backend == CodeBackend::Cranelift && matches!(args.emit, Emit::LlvmIr | Emit::Asm) {
         return Err(Failure::Usage("only --backend llvm has LLVM's IR and assembly".into()));
     }
@@ -102,6 +108,16 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         Some(path) => path.clone(),
         None => PathBuf::from(format!("{name}.{}", args.emit.suffix())),
     };
+    let tuned = args.tune.as_ref().map(|file| {
+        let start = Instant::now();
+        let beside = || args.model.with_file_name(format!("{name}.tune.json"));
+        let file = file.clone().unwrap_or_else(beside);
+        let tuned = tune::tune(&func, &codegen, &options, &file);
+        phases.push(("tune", start.elapsed()));
+        tuned
+    });
+    let tuned = tuned.transpose()?;
+    options.tuning = tuned.as_ref().map(|t| t.tuning.clone());
     let lowered = compile::lower(&func, &codegen, &options, &mut phases)?;
     let kind = args.emit.suffix();
     let common = |header, result, phases| Written {
@@ -114,6 +130,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         header,
         result,
         phases,
+        tuned: tuned.as_ref(),
     };
 
     if let Emit::Nir | Emit::LlvmIr | Emit::Asm = args.emit {

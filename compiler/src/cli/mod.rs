@@ -165,6 +165,7 @@ impl BuildArgs {
             without_rules: self.level.without_rule.clone(),
             sanitize: self.sanitize,
             tolerance: self.tolerance,
+            tuning: None,
             jobs: self.jobs.map_or(0, NonZeroUsize::get),
             cache: if self.no_cache { None } else { cache_directory(quiet) },
         }

@@ -19,6 +19,7 @@ mod sort;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod tuning;
 mod weights;
 mod window;
 
@@ -28,25 +29,29 @@ use numrsc_ir::{
     kernel::{Block, Module, Stmt},
     scalar::Step,
 };
+use std::sync::Arc;
 
 pub(crate) use contract::packs;
 pub use entry::{MemoryPlan, THREADS};
 pub(crate) use fuse::Traffic;
+pub use tuning::{Choice, Tuning};
 pub use weights::Weights;
 
 /// What lowering may choose by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     pub machine: Machine,
     /// Check every access of memory at run time.
     pub sanitize: bool,
     /// What convolutions may be off by; see [`TOLERANCE`].
     pub tolerance: f64,
+    /// Schedules that are to be taken, by shape.
+    pub tuning: Option<Arc<Tuning>>,
 }
 
 impl Options {
     pub fn new(machine: Machine) -> Options {
-        Options { machine, sanitize: false, tolerance: TOLERANCE }
+        Options { machine, sanitize: false, tolerance: TOLERANCE, tuning: None }
     }
 }
 
@@ -64,6 +69,8 @@ pub struct Lowered {
     pub memory: MemoryPlan,
     /// Bytes that kernels read and write in one run, loops counted once, for typical sizes.
     pub moved: u64,
+    /// What there was to choose; empty without [`Options::tuning`].
+    pub choices: Vec<Choice>,
 }
 
 impl Lowered {

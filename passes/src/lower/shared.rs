@@ -1,12 +1,12 @@
 //! What all kernels of a module share: names for sizes, messages, options.
-use super::Options;
+use super::{Choice, Options, Tuning};
 use crate::Machine;
 use numrsc_ir::{
     Dim, Value,
     dim::{Atom, Sym},
     kernel::V,
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 /// What the entry passes for a parameter of a kernel.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,6 +29,9 @@ pub(crate) struct Shared {
     pub machine: Machine,
     pub sanitize: bool,
     pub tolerance: f64,
+    pub tuning: Option<Arc<Tuning>>,
+    /// What there was to choose, where there is a table.
+    pub choices: Vec<Choice>,
     pub messages: Vec<String>,
     /// The codes of messages that were given before.
     codes: HashMap<String, u32>,
@@ -46,6 +49,8 @@ impl Shared {
             machine: options.machine,
             sanitize: options.sanitize,
             tolerance: options.tolerance,
+            tuning: options.tuning.clone(),
+            choices: vec![],
             messages: vec![],
             codes: HashMap::new(),
             place: String::new(),

@@ -5,6 +5,7 @@ mod direct;
 mod halo;
 mod phases;
 mod products;
+mod schedule;
 mod transform;
 mod winograd;
 
@@ -25,7 +26,7 @@ use numrsc_ir::{
     kernel::{Elem, Ty, V},
 };
 use phases::Phases;
-use transform::Transform;
+use schedule::Schedule;
 use winograd::Winograd;
 
 /// Vectors of a panel at most.
@@ -65,34 +66,11 @@ pub(crate) fn packs(func: &Func, node: &Node, v: Value, machine: Machine) -> boo
     node.args.len() == 2 && node.args[1] == v && node.args[0] != v && suits(func, node, machine)
 }
 
-/// How a convolution is done.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum Schedule {
-    Winograd(Transform),
-    Depthwise,
-    Direct,
-}
-
-/// The ways to do a convolution whose errors the tolerance admits, the best first.
-fn schedules(conv: &Conv, w: &Tensor, tolerance: f64) -> Vec<Schedule> {
-    if conv.depthwise {
-        return vec![Schedule::Depthwise];
-    }
-    let mut all = vec![];
-    // Transformed weights that are not finite would spoil their neighbours.
-    if winograd::suits(conv) && w.to_f64s().iter().all(|w| w.is_finite()) {
-        all.extend(transform::ALL.into_iter().filter(|t| t.error() <= tolerance));
-        all.sort_by_key(|t| winograd::cost(conv, *t));
-    }
-    all.into_iter().map(Schedule::Winograd).chain([Schedule::Direct]).collect()
-}
-
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
     let conv = Conv::new(&mut entry.shared, frame, epilogue.product);
-    let schedule = schedules(&conv, weights(frame, conv.w), entry.shared.tolerance)[0];
-    let (kernel, scratch) = match schedule {
-        Schedule::Winograd(transform) => {
-            let winograd = Winograd::new(&conv, transform, &mut entry.shared);
+    let (kernel, scratch) = match Schedule::choose(&mut entry.shared, frame, &conv, epilogue.product) {
+        Schedule::Winograd { transform, tiles } => {
+            let winograd = Winograd::new(&conv, transform, tiles, &mut entry.shared);
             let packed = entry.place_weights(&winograd.weights(weights(frame, conv.w)));
             (winograd.kernel(&mut entry.shared, frame, epilogue, packed), Some(winograd.scratch()))
         }
@@ -101,9 +79,9 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue
             let depthwise = Depthwise::new(&conv, entry.shared.machine.registers);
             (depthwise.kernel(&mut entry.shared, frame, epilogue, packed), None)
         }
-        Schedule::Direct => {
+        Schedule::Direct { bytes } => {
             let packed = entry.place_weights(&conv.packed_weights(frame));
-            let direct = Direct::new(&conv, &mut entry.shared);
+            let direct = Direct::new(&conv, bytes, &mut entry.shared);
             (direct.kernel(&mut entry.shared, frame, epilogue, packed), direct.scratch())
         }
     };

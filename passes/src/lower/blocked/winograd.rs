@@ -54,17 +54,26 @@ pub(super) fn suits(conv: &Conv) -> bool {
 
 /// What a convolution costs, in products of a vector per image.
 pub(super) fn cost(conv: &Conv, transform: Transform) -> i64 {
-    let along = |d: &Dim| (d.as_const().unwrap_or(TYPICAL_SIZE) + transform.outputs() - 1) / transform.outputs();
-    let tiles: i64 = conv.output.iter().map(along).product();
-    let most = most_tiles(conv, transform);
-    let blocks = (tiles + most - 1) / most;
+    let tiles = tile_count(conv, transform);
+    let blocks = block_count(conv, transform, most_tiles(conv, transform));
     let reading = READING.0 + READING.1 * (blocks - 1);
     let products = conv.in_blocks * conv.lanes * conv.out_vectors * (tiles + reading);
     transform.places() * (products + TRANSFORMING * tiles * (conv.in_blocks + conv.out_vectors))
 }
 
+/// Tiles of an image, if necessary of a typical one.
+fn tile_count(conv: &Conv, transform: Transform) -> i64 {
+    let along = |d: &Dim| (d.as_const().unwrap_or(TYPICAL_SIZE) + transform.outputs() - 1) / transform.outputs();
+    conv.output.iter().map(along).product()
+}
+
+/// Blocks of an image if they have so many tiles at most.
+pub(super) fn block_count(conv: &Conv, transform: Transform, tiles: i64) -> i64 {
+    (tile_count(conv, transform) + tiles - 1) / tiles
+}
+
 /// Tiles of a block at most.
-fn most_tiles(conv: &Conv, transform: Transform) -> i64 {
+pub(super) fn most_tiles(conv: &Conv, transform: Transform) -> i64 {
     let channels = (conv.in_blocks + conv.out_vectors) * conv.lanes;
     (BLOCK_BYTES / (transform.places() * 4 * channels)).clamp(TILES.0 * transform.inputs(), TILES.1)
 }
@@ -94,10 +103,9 @@ struct Unit<'o> {
 }
 
 impl<'c> Winograd<'c> {
-    pub(super) fn new(conv: &'c Conv, transform: Transform, shared: &mut Shared) -> Winograd<'c> {
+    pub(super) fn new(conv: &'c Conv, transform: Transform, mut most: i64, shared: &mut Shared) -> Winograd<'c> {
         let grid = [0, 1].map(|d| shared.size(&conv.output[d].ceil_div(&Dim::Const(transform.outputs()))));
         let count = Dim::product(&grid);
-        let mut most = most_tiles(conv, transform);
         if let Some(n) = count.as_const() {
             // Blocks of equal size.
             let blocks = (n + most - 1) / most;

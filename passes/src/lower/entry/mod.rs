@@ -112,7 +112,8 @@ impl Entry {
         localise(&mut entry);
         self.functions.push(entry);
         let module = Module { functions: self.functions };
-        Lowered { module, weights: self.weights, messages: self.shared.messages, memory, moved: self.moved }
+        let Shared { messages, choices, .. } = self.shared;
+        Lowered { module, weights: self.weights, messages, memory, moved: self.moved, choices }
     }
 
     /// A slot of the run context.
