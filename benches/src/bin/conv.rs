@@ -74,7 +74,7 @@ fn report(args: &Args) -> Result<()> {
     let library = args.measure.library()?;
     let mut table = Table::new(&[
         "layer",
-        "µs",
+        "µs per layer",
         "direct, % of peak",
         "F(2x2)",
         "F(4x4)",
