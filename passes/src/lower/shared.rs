@@ -28,6 +28,7 @@ pub(crate) enum Arg {
 pub(crate) struct Shared {
     pub machine: Machine,
     pub sanitize: bool,
+    pub attention: bool,
     pub tolerance: f64,
     pub tuning: Option<Arc<Tuning>>,
     /// What there was to choose, where there is a table.
@@ -48,6 +49,7 @@ impl Shared {
         Shared {
             machine: options.machine,
             sanitize: options.sanitize,
+            attention: options.attention,
             tolerance: options.tolerance,
             tuning: options.tuning.clone(),
             choices: vec![],
