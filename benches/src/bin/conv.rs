@@ -12,7 +12,7 @@ use numrsc_benches::{
     side_by_side,
     table::{Table, short},
 };
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 #[derive(Parser)]
 struct Args {
@@ -95,7 +95,7 @@ fn report(args: &Args) -> Result<()> {
         let best = side_by_side::measure(&args.measure, &library, &model, &shape, &ways)?;
 
         let (work, bytes) = work(&row);
-        let times: Vec<f64> = best.ours.iter().map(|t| t.as_secs_f64()).collect();
+        let times: Vec<f64> = best.ours.iter().map(Duration::as_secs_f64).collect();
         let percent = |time: f64| short(100.0 * work / time / (best.peak * args.measure.threads as f64));
         let way = |i: usize| times.get(i).map_or(String::new(), |&time| percent(time));
         let default = times.get(1).unwrap_or(&times[0]);

@@ -80,7 +80,7 @@ impl Transform {
         for &p in self.0 {
             let mut factors = differences(self.others(p));
             // They are those of `x² - o²` here.
-            if self.0.len() % 2 == 0 {
+            if self.0.len().is_multiple_of(2) {
                 factors.iter_mut().for_each(|c| *c = -*c);
             }
             let (odd, even) = (every_second(1, &factors, combine), every_second(2, &factors, combine));
@@ -102,7 +102,7 @@ impl Transform {
             let mut terms = if i == 0 { vec![(1.0, first)] } else { vec![] };
             terms.extend(self.0.iter().zip(&pairs).map(|(p, pair)| (p.powi(i as i32), pair[i % 2])));
             if i == count - 1 {
-                terms.push((if self.0.len() % 2 == 0 { 1.0 } else { -1.0 }, last));
+                terms.push((if self.0.len().is_multiple_of(2) { 1.0 } else { -1.0 }, last));
             }
             combine(&terms)
         };
