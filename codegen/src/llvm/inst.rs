@@ -259,6 +259,7 @@ impl Emitter<'_> {
             Convert::Narrow => "trunc",
             Convert::SExt => "sext",
             Convert::ZExt => "zext",
+            Convert::Half => return self.half(a, to),
             Convert::Float if from.elem == Elem::F32 => "fpext",
             Convert::Float => "fptrunc",
             Convert::SToF => "sitofp",
@@ -270,6 +271,15 @@ impl Emitter<'_> {
             Convert::Pointer => "inttoptr",
         };
         format!("{op} {} to {}", self.typed(a), ll(to))
+    }
+
+    /// Between `f32` and the bits of LLVM's `half`.
+    fn half(&mut self, a: V, to: Ty) -> String {
+        let half = if to.lanes == 1 { "half".into() } else { format!("<{} x half>", to.lanes) };
+        let a = self.typed(a);
+        let (first, second) = if to.elem == Elem::F32 { ("bitcast", "fpext") } else { ("fptrunc", "bitcast") };
+        let x = self.temp(&format!("{first} {a} to {half}"));
+        format!("{second} {half} {x} to {}", ll(to))
     }
 
     fn saturating(&mut self, op: &str, a: V, to: Ty) -> String {

@@ -72,6 +72,7 @@ pub(crate) struct Cx<'c> {
 
 impl<'c> Cx<'c> {
     pub(crate) fn new(b: &'c mut Builder, shared: &'c mut Shared, scope: &'c Scope<'c>, home: Home<'c>) -> Cx<'c> {
+        b.halves = shared.machine.halves;
         Cx {
             b,
             shared,

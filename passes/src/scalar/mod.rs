@@ -209,6 +209,7 @@ fn encode_x(dtype: DType, number: X<'_>) -> X<'_> {
     match dtype {
         DType::F64 | DType::F32 | DType::Str => number,
         DType::Bool => number.convert(Convert::ZExt, Elem::I8),
+        DType::F16 if number.has_halves() => number.convert(Convert::Half, Elem::I16),
         d if d.is_float() => format::to_bits(d, number).convert(Convert::Narrow, memory(d)),
         _ => number,
     }
