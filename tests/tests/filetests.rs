@@ -128,6 +128,15 @@ fn unroll() {
     });
 }
 
+#[test]
+fn widen() {
+    run("widen", |input| {
+        let widened = numrsc_passes::widen(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&widened).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        widened.to_string()
+    });
+}
+
 const AVX2: Machine = Machine { vector_bytes: 32, registers: 16, fused: true, halves: true };
 
 /// Which composites are found.
