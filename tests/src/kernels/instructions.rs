@@ -96,8 +96,8 @@ impl Maker<'_> {
                 Convert::SToF | Convert::UToF => from.is_int() && to.is_float(),
                 Convert::FToS | Convert::FToU => from.is_float() && to.is_int() && *to != Elem::I1,
                 Convert::Bits => from != to && from.bits() == to.bits(),
-                // An address is not a number to compute with; see the places.
-                Convert::Pointer => false,
+                // An address is not a number to compute with; see the places. Few machines convert half floats.
+                Convert::Pointer | Convert::Half => false,
             })
             .collect();
         if pairs.is_empty() {
