@@ -89,8 +89,23 @@ pub const PIPELINE: &[Pass] = &[
 pub struct PassContext<'o> {
     pub level: Level,
     pub machine: Machine,
-    /// Rules of the optimiser that are not used.
+    /// What is left out: rules of the optimiser, passes, and [`ATTENTION`].
     pub without: &'o [String],
+}
+
+impl PassContext<'_> {
+    fn leaves_out(&self, name: &str) -> bool {
+        self.without.iter().any(|w| w == name)
+    }
+}
+
+/// The name of what lowering does to attention: one kernel, in which no scores are written to memory.
+const ATTENTION: &str = "attention";
+
+/// The names of everything that can be left out, to see what it is worth.
+pub fn optional_names() -> Vec<&'static str> {
+    let passes = PIPELINE.iter().filter(|p| p.is_optional()).map(|p| p.name);
+    numrsc_passes::egraph::rule_names().into_iter().chain(passes).chain([ATTENTION]).collect()
 }
 
 /// A row of [`PIPELINE`].
@@ -102,6 +117,13 @@ pub struct Pass {
     /// Why it is at this place.
     pub why: &'static str,
     step: Step,
+}
+
+impl Pass {
+    /// Is the result right without it?
+    fn is_optional(&self) -> bool {
+        self.from > Level::O0
+    }
 }
 
 #[derive(Debug)]
@@ -248,7 +270,7 @@ pub fn run_until<'f>(
 ) -> Result<Stage<'f>> {
     let mut stage = Stage::Tensor(Cow::Borrowed(func));
     let cx = PassContext { level: options.level, machine: codegen.machine, without: &options.without_rules };
-    for pass in PIPELINE.iter().filter(|p| p.from <= options.level) {
+    for pass in PIPELINE.iter().filter(|p| p.from <= options.level && !(p.is_optional() && cx.leaves_out(p.name))) {
         let start = Instant::now();
         stage = match (&pass.step, stage) {
             (Step::Import, stage) => stage,
@@ -256,7 +278,8 @@ pub fn run_until<'f>(
                 Stage::Tensor(Cow::Owned(run(&func, cx).map_err(|e| Error::Codegen(e.to_string()))?))
             }
             (Step::Lower, Stage::Tensor(func)) => {
-                let options = lower::Options { machine: codegen.machine, sanitize: options.sanitize };
+                let attention = !cx.leaves_out(ATTENTION);
+                let options = lower::Options { machine: codegen.machine, sanitize: options.sanitize, attention };
                 let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;
                 Stage::Kernel(Box::new(lowered))
             }

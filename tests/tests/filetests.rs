@@ -104,7 +104,7 @@ fn function(input: &str) -> Func {
 
 fn lowered(input: &str) -> Lowered {
     let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true };
-    let lowered = lower(&function(input), &Options { machine, sanitize: false });
+    let lowered = lower(&function(input), &Options::new(machine));
     let lowered = lowered.unwrap_or_else(|e| panic!("{e}\n{input}"));
     kernel::verify(&lowered.module).unwrap_or_else(|e| panic!("{e}\n{input}"));
     lowered

@@ -103,13 +103,13 @@ struct LevelArgs {
     /// 0: nothing; 1: constants and cleanups; 2: all rules that keep every bit; 3: also rules that change floats by rounding, and a wider search
     #[arg(short = 'O', value_name = "LEVEL", default_value = "2", value_parser = parse_level)]
     level: Level,
-    /// Do not use a rule of the optimiser (see `numrsc inspect --explain`); may be given more than once
+    /// Do without a rule of the optimiser (see `numrsc inspect --explain`), a pass such as `unroll` or `layout`, or `attention` in one kernel; may be given more than once
     #[arg(long, value_name = "RULE", value_parser = known_rule)]
     without_rule: Vec<String>,
 }
 
 fn known_rule(name: &str) -> Result<String, String> {
-    match numrsc_passes::egraph::rule_names().contains(&name) {
+    match numrsc::compile::optional_names().contains(&name) {
         true => Ok(name.to_owned()),
         false => Err("there is no such rule".into()),
     }

@@ -190,7 +190,7 @@ impl Conv {
         let fitting = self.depth().as_const().map_or(width, |d| PACKED / d.max(1));
         let block = (fitting / width).clamp(1, 8) * width;
         // An odd number of panels lies in a row: those of one panel would share a few sets of the cache otherwise.
-        let pitch = (block / width | 1) * width;
+        let pitch = ((block / width) | 1) * width;
 
         let bytes = &(&self.depth() * &Dim::Const(pitch)) * &Dim::Const(scalar::memory(self.dtype).size());
         let aligned = &bytes.ceil_div(&Dim::Const(64)) * &Dim::Const(64);

@@ -288,7 +288,7 @@ impl<'f> Fuser<'f> {
     /// Let what a product sums over be computed inside of its kernel, if that is a function of the rows of another product. To what is computed
     /// on the way, the first product is the home.
     fn look_for_attention(&mut self, v: Value) {
-        if self.inner.contains(&v) {
+        if !self.shared.attention || self.inner.contains(&v) {
             return;
         }
         let Some(attention) = Attention::find(self, v) else { return };

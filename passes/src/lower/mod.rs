@@ -27,7 +27,7 @@ use crate::{Machine, Result, layout};
 use numrsc_ir::{
     DType, Func, Lit, Op, Scalar, ScalarFn, Tensor,
     kernel::{Block, Module, Stmt},
-    scalar::Step,
+    scalar::{Call, Step},
 };
 
 pub(crate) use contract::packs;
@@ -41,6 +41,14 @@ pub struct Options {
     pub machine: Machine,
     /// Check every access of memory at run time.
     pub sanitize: bool,
+    /// Compute attention in one kernel where it can be.
+    pub attention: bool,
+}
+
+impl Options {
+    pub fn new(machine: Machine) -> Options {
+        Options { machine, sanitize: false, attention: true }
+    }
 }
 
 /// A module whose last function is the entry, with what it needs.
@@ -87,7 +95,7 @@ pub(crate) fn traffic(func: &Func, constant: &[bool], machine: Machine) -> Traff
             _ => node.args.iter().all(|a| free[a.0 as usize]),
         });
     }
-    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(machine, false));
+    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(&Options::new(machine)));
     fusion.traffic(func, &|v| free[v.0 as usize])
 }
 
@@ -106,9 +114,12 @@ fn scalar_literal(value: &Tensor) -> Option<Lit> {
 
 /// A rough count of instructions for a scalar expression.
 fn work_of(f: &Scalar) -> i64 {
+    // A quotient by a power of two is a product.
+    let halves = |c: &Call| matches!(f.steps().get(c.args[1] as usize), Some(Step::Lit(l)) if l.dtype.is_float() && l.as_f64().to_bits().trailing_zeros() >= 52);
     let cost = |s: &Step| match s {
         Step::Arg(_) | Step::Lit(_) => 0,
         Step::Call(c) => match c.f {
+            ScalarFn::Div if halves(c) => 1,
             ScalarFn::Div | ScalarFn::Sqrt => 6,
             ScalarFn::Mod | ScalarFn::Rem => 20,
             f if f.sig() == numrsc_ir::scalar::Sig::Float

@@ -1,4 +1,5 @@
 //! What all kernels of a module share: names for sizes, messages, options.
+use super::Options;
 use crate::Machine;
 use numrsc_ir::{
     Dim, Value,
@@ -27,6 +28,7 @@ pub(crate) enum Arg {
 pub(crate) struct Shared {
     pub machine: Machine,
     pub sanitize: bool,
+    pub attention: bool,
     pub messages: Vec<String>,
     /// The codes of messages that were given before.
     codes: HashMap<String, u32>,
@@ -39,10 +41,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(machine: Machine, sanitize: bool) -> Shared {
+    pub(crate) fn new(options: &Options) -> Shared {
         Shared {
-            machine,
-            sanitize,
+            machine: options.machine,
+            sanitize: options.sanitize,
+            attention: options.attention,
             messages: vec![],
             codes: HashMap::new(),
             place: String::new(),

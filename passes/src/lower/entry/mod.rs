@@ -95,7 +95,7 @@ impl Entry {
         let context = b.params()[0];
         Entry {
             b,
-            shared: Shared::new(options.machine, options.sanitize),
+            shared: Shared::new(options),
             context,
             functions: vec![],
             known: HashMap::new(),
