@@ -60,6 +60,12 @@ pub const PIPELINE: &[Pass] = &[
         }),
     },
     Pass {
+        name: "widen",
+        from: Level::O2,
+        why: "after rules, which need not know of it, and before folding converts what weights it should",
+        step: Step::Tensor(|func, _| numrsc_passes::widen(func)),
+    },
+    Pass {
         name: "fold-again",
         from: Level::O2,
         why: "rules move work to constants and leave it to folding",

@@ -252,7 +252,7 @@ fn same(a: &Data, b: &Data) -> bool {
 
 #[test]
 fn layout_changes_no_results() {
-    let machine = |bytes| Machine { vector_bytes: bytes, registers: 16, fused: true };
+    let machine = |bytes| Machine { vector_bytes: bytes, registers: 16, fused: true, halves: true };
     for case in cases().into_iter().filter(|c| c.input.len() == 2 && c.groups == 1) {
         let f = network(&case);
         let shape: Vec<usize> = [&[case.images, case.inputs], &case.input[..]].concat();

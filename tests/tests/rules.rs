@@ -16,7 +16,7 @@ use numrsc_tests::{
 };
 use std::collections::BTreeSet;
 
-const MACHINE: Machine = Machine { vector_bytes: 32, registers: 16, fused: true };
+const MACHINE: Machine = Machine { vector_bytes: 32, registers: 16, fused: true, halves: true };
 
 #[test]
 fn every_rule_is_sound() {

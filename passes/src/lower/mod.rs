@@ -1,6 +1,7 @@
 //! Lowering: from a function of the tensor IR to kernels and an entry function of the kernel IR.
 mod attention;
 pub(crate) mod blocked;
+mod bounds;
 mod contract;
 mod conv;
 mod cx;
