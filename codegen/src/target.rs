@@ -87,6 +87,17 @@ impl Target {
         }
     }
 
+    /// Rust's names of Linux on this processor, if the code is for Linux and programs need nothing else.
+    pub fn linux_triples(&self) -> &'static [&'static str] {
+        match Architecture::of(&self.triple) {
+            _ if !self.triple.contains("-linux") => &[],
+            Some(Architecture::X86_64) => &["x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl"],
+            Some(Architecture::AArch64) => &["aarch64-unknown-linux-gnu", "aarch64-unknown-linux-musl"],
+            Some(Architecture::RiscV64) => &["riscv64gc-unknown-linux-gnu", "riscv64gc-unknown-linux-musl"],
+            _ => &[],
+        }
+    }
+
     /// Can the machine do this? By the name of run-time detection.
     pub(crate) fn has(&self, feature: &str) -> bool {
         self.features().contains(&feature)

@@ -1,7 +1,7 @@
 //! A compiled model as an object, a static library or a shared object, with a header for C; and writing files at once or not at all.
 //!
 //! Objects hold the linked code, the weights and the manifest under five global names. Weights are written from where they are.
-use crate::{Error, Result, compile::Artifact};
+use crate::{Error, Result, compile::Artifact, toolchain};
 use numrsc_runtime::artifact::{Architecture, DATA_ALIGN, Piece};
 use object::{
     Endianness, elf,
@@ -12,8 +12,7 @@ use object::{
 };
 use std::{
     io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-    process::Command,
+    path::Path,
 };
 
 /// A part of C names: other characters become `_`, and a digit does not come first.
@@ -54,21 +53,18 @@ pub fn write_static_library(artifact: &Artifact, symbol: &str, path: &Path) -> R
 
 /// A shared object, made by the linker of the Rust toolchain.
 pub fn write_shared_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
-    let linker = find_linker()?;
-    let failed = |source| Error::Io { file: path.to_owned(), source };
-    // In the folder of the result, so that renaming suffices.
-    let folder = tempfile::Builder::new().prefix(".numrsc-").tempdir_in(folder_of(path)).map_err(failed)?;
-    let (object, linked) = (folder.path().join("model.o"), folder.path().join("model.so"));
+    let linker = toolchain::linker()?;
+    let folder = scratch_folder(path)?;
+    let object = folder.path().join("model.o");
     write_object(artifact, symbol, &object)?;
-    let mut command = Command::new(&linker);
-    command.args(["-flavor", "gnu", "-shared", "--hash-style=gnu", "-z", "noexecstack", "--build-id=none", "-soname"]);
-    command.arg(path.file_name().unwrap_or(path.as_os_str())).arg("-o").arg(&linked).arg(&object);
-    let output = command.output().map_err(|source| Error::Io { file: linker.clone(), source })?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Codegen(format!("{} failed: {}", linker.display(), text.trim())));
-    }
-    std::fs::rename(&linked, path).map_err(failed)
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    toolchain::link(&linker, &["-shared", "--hash-style=gnu", "-soname", &name], &[&object], path)
+}
+
+/// A place for files on the way to another, from where they can be renamed to it. It goes when it is dropped.
+pub(crate) fn scratch_folder(path: &Path) -> Result<tempfile::TempDir> {
+    let folder = tempfile::Builder::new().prefix(".numrsc-").tempdir_in(folder_of(path));
+    folder.map_err(|source| Error::Io { file: path.to_owned(), source })
 }
 
 /// What a C program includes to use the names of an object.
@@ -148,26 +144,6 @@ extern const uint64_t {symbol}_weights_size;
 
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// The toolchain that built this program has the linker; if it is gone, the one in use may have it.
-fn find_linker() -> Result<PathBuf> {
-    let built = option_env!("NUMRSC_LLD").map(PathBuf::from);
-    if let Some(built) = built.as_ref().filter(|path| path.is_file()) {
-        return Ok(built.clone());
-    }
-    let asked = Command::new("rustc").args(["--print", "target-libdir"]).output().ok().filter(|o| o.status.success());
-    let found = asked.and_then(|o| {
-        let libdir = PathBuf::from(String::from_utf8(o.stdout).ok()?.trim());
-        Some(libdir.parent()?.join("bin/rust-lld")).filter(|path| path.is_file())
-    });
-    found.ok_or_else(|| {
-        let place = built.map(|path| format!(" (not at {}, nor where `rustc` is)", path.display())).unwrap_or_default();
-        Error::Codegen(format!(
-            "a shared object needs rust-lld, the linker of the Rust toolchain, which is not there{place}: \
-             install the toolchain with rustup, or emit `obj` and link it yourself"
-        ))
-    })
 }
 
 /// Everything that goes into an ELF object.

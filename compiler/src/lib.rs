@@ -4,9 +4,12 @@ pub mod conformance;
 mod embed;
 pub mod emit;
 pub mod error;
+mod executable;
 pub mod native;
 pub mod npy;
 pub mod onnx;
+mod toolchain;
 
 pub use embed::Build;
 pub use error::{Error, NodePlace, Place, Problem, Result};
+pub use executable::Program;

@@ -511,3 +511,22 @@ fn every_command_has_help() {
         assert!(compile.contains(part), "{part}: {compile}");
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_executable_runs_by_itself() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    let summary = place.succeed(&["compile", "relu.onnx", "--emit", "exe"]);
+    assert!(summary.starts_with("relu: "), "{summary}");
+    assert_eq!(place.files(), ["relu", "relu.onnx"], "and no header");
+    let x = Tensor::from_f32(&[2, 3], &[1.0, -2.0, 3.0, -4.0, 5.0, 6.0]);
+    std::fs::write(place.path("x"), x.bytes()).unwrap();
+    let output = Command::new(place.path("relu")).args(["--input", "x"]).current_dir(place.path("")).output().unwrap();
+    std::fs::write(place.path("y.npy"), &output.stdout).unwrap();
+    let y = npy::read(&place.path("y.npy"), DType::F32).unwrap();
+    assert_eq!(y, Tensor::from_f32(&[2, 3], &[1.0, 0.0, 300.0, 0.0, 50.0, 600.0]));
+
+    let refused = place.numrsc(&["compile", "relu.onnx", "--emit", "exe", "--target", "thumbv7em-none-eabihf"]);
+    assert!(stderr(&refused).contains("executables are for Linux"), "{}", stderr(&refused));
+}

@@ -2,6 +2,7 @@
 use super::{BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, report};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use numrsc::{
+    Program,
     compile::{self, Artifact, Codegen, Options, Phases},
     emit,
     onnx::{Model, import},
@@ -49,6 +50,8 @@ pub(crate) enum Emit {
     Obj,
     /// A static library with that object, and a C header
     Staticlib,
+    /// A program for Linux that needs no libraries
+    Exe,
     /// LLVM's IR as text
     LlvmIr,
     /// Assembly
@@ -58,12 +61,14 @@ pub(crate) enum Emit {
 }
 
 impl Emit {
+    /// The kind of file, which is also the end of its name, except of programs.
     fn suffix(self) -> &'static str {
         match self {
             Emit::Nrsc => "nrsc",
             Emit::So => "so",
             Emit::Obj => "o",
             Emit::Staticlib => "a",
+            Emit::Exe => "exe",
             Emit::LlvmIr => "ll",
             Emit::Asm => "s",
             Emit::Nir => "nir",
@@ -100,6 +105,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let name = model_name(&args.model);
     let output = match &args.output {
         Some(path) => path.clone(),
+        None if args.emit == Emit::Exe => PathBuf::from(&name),
         None => PathBuf::from(format!("{name}.{}", args.emit.suffix())),
     };
     let lowered = compile::lower(&func, &codegen, &options, &mut phases)?;
@@ -126,6 +132,11 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         return finish(&common(None, Compiled::Text(&lowered), &phases), quiet);
     }
 
+    // Early: what is missing on this machine is not found out after minutes.
+    let program = match args.emit {
+        Emit::Exe => Some(Program::build(codegen.backend.target(), options.cache.as_deref())?),
+        _ => None,
+    };
     let progress = Progress::new(quiet);
     let artifact =
         compile::generate(&func, &name, &codegen, lowered, &options, Some(&|done, all| progress.at(done, all)), phases);
@@ -133,13 +144,14 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let artifact = artifact?;
     let start = Instant::now();
     let symbol = symbol(&output, args.emit);
-    match args.emit {
-        Emit::So => emit::write_shared_object(&artifact, &symbol, &output)?,
-        Emit::Obj => emit::write_object(&artifact, &symbol, &output)?,
-        Emit::Staticlib => emit::write_static_library(&artifact, &symbol, &output)?,
-        Emit::Nrsc | Emit::LlvmIr | Emit::Asm | Emit::Nir => artifact.write(&output)?,
+    match (args.emit, &program) {
+        (_, Some(program)) => program.write(&artifact, &output)?,
+        (Emit::So, _) => emit::write_shared_object(&artifact, &symbol, &output)?,
+        (Emit::Obj, _) => emit::write_object(&artifact, &symbol, &output)?,
+        (Emit::Staticlib, _) => emit::write_static_library(&artifact, &symbol, &output)?,
+        (Emit::Nrsc | Emit::Exe | Emit::LlvmIr | Emit::Asm | Emit::Nir, None) => artifact.write(&output)?,
     }
-    let header = (args.emit != Emit::Nrsc).then(|| output.with_extension("h"));
+    let header = matches!(args.emit, Emit::So | Emit::Obj | Emit::Staticlib).then(|| output.with_extension("h"));
     if let Some(header) = &header {
         emit::write_file(header, |to| to.write_all(emit::header(&artifact, &symbol).as_bytes()))?;
     }
