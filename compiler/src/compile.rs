@@ -9,7 +9,7 @@ use numrsc_passes::{
 };
 use numrsc_runtime::{
     DType,
-    artifact::{Architecture, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec},
+    artifact::{Architecture, Builder, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec},
 };
 use std::{
     borrow::Cow,
@@ -315,13 +315,19 @@ impl Artifact {
     }
 
     pub fn write_to(&self, to: &mut impl std::io::Write) -> std::io::Result<()> {
-        let builder = numrsc_runtime::artifact::Builder {
-            architecture: self.architecture,
-            manifest: &self.manifest,
-            code: &self.compiled.image.bytes,
-            weights: &self.pieces(),
-        };
-        builder.write_to(to)
+        self.builder(&self.pieces()).write_to(to)
+    }
+
+    /// Write artifacts of one model as versions of one: where it is loaded, the last one that the CPU can run is taken.
+    pub fn write_versions(versions: &[&Artifact], path: &Path) -> Result<()> {
+        let pieces: Vec<_> = versions.iter().map(|version| version.pieces()).collect();
+        let builders: Vec<_> = versions.iter().zip(&pieces).map(|(version, pieces)| version.builder(pieces)).collect();
+        emit::write_file(path, |to| Builder::write_versions(&builders, to))
+    }
+
+    fn builder<'a>(&'a self, weights: &'a [Piece<'a>]) -> Builder<'a> {
+        let code = &self.compiled.image.bytes;
+        Builder { architecture: self.architecture, manifest: &self.manifest, code, weights }
     }
 
     /// The weights, where they are in memory.

@@ -530,3 +530,44 @@ fn an_executable_runs_by_itself() {
     let refused = place.numrsc(&["compile", "relu.onnx", "--emit", "exe", "--target", "thumbv7em-none-eabihf"]);
     assert!(stderr(&refused).contains("executables are for Linux"), "{}", stderr(&refused));
 }
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn versions_for_several_cpus() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    npy::write(&place.path("x.npy"), &Tensor::from_f32(&[1, 3], &[-1.0, 2.0, 3.0])).unwrap();
+    let run = |place: &Place| place.succeed(&["run", "relu.nrsc", "--input", "x=x.npy"]);
+    place.succeed(&["compile", "relu.onnx", "--cpu", "x86-64"]);
+    let expected = run(&place);
+
+    let summary = place.succeed(&["compile", "relu.onnx", "--cpu", "x86-64,native,sapphirerapids"]);
+    assert!(summary.contains("also for x86-64, native"), "{summary}");
+    assert_eq!(run(&place), expected);
+    let report = json(&place.succeed(&["inspect", "relu.nrsc", "--json"]));
+    assert!(report["cpu_features"].to_string().contains("avx512fp16"), "{report}");
+    assert_eq!(report["other_versions"].as_array().unwrap().len(), 2);
+    assert_eq!(report["other_versions"][0]["cpu_features"], json("[]"));
+    assert_eq!(place.succeed(&["check", "relu.nrsc"]).matches(": ok, ").count(), 3);
+
+    let refused = place.numrsc(&["compile", "relu.onnx", "--cpu", "x86-64,pentium"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    let refused = place.numrsc(&["compile", "relu.onnx", "--cpu", "x86-64,native", "--emit", "obj"]);
+    assert!(stderr(&refused).contains("artifacts only"), "{}", stderr(&refused));
+}
+
+#[test]
+fn targets_are_listed_as_they_can_be_given() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    let people = place.succeed(&["targets"]);
+    assert!(people.contains("This machine is ") && people.contains("x86-64-v3, haswell"), "{people}");
+    let report = json(&place.succeed(&["targets", "--json"]));
+    let targets = report["targets"].as_array().unwrap();
+    assert!(targets.len() >= 3);
+    for target in targets {
+        // The last of them has most of the features.
+        let cpu = target["cpus"].as_array().unwrap().last().unwrap()["names"][0].as_str().unwrap();
+        place.succeed(&["compile", "relu.onnx", "--target", target["triple"].as_str().unwrap(), "--cpu", cpu]);
+    }
+}

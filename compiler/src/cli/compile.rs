@@ -79,6 +79,8 @@ impl Emit {
 /// What came of compiling, as far as it went.
 pub(crate) struct Written<'a> {
     pub(crate) args: &'a Args,
+    /// For which the file has versions as well.
+    pub(crate) other_cpus: &'a [String],
     pub(crate) options: &'a Options,
     pub(crate) codegen: &'a Codegen,
     pub(crate) func: &'a Func,
@@ -96,7 +98,16 @@ pub(crate) enum Compiled<'a> {
 }
 
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
-    let options = args.build.options(args.backend.generator(), args.target.as_deref(), quiet);
+    let mut options = args.build.options(args.backend.generator(), args.target.as_deref(), quiet);
+    // All but the last: what is reported is the version for the best of them.
+    let mut other_cpus: Vec<String> = options.cpu.split(',').map(str::to_owned).collect();
+    options.cpu = other_cpus.pop().unwrap_or_default();
+    if !other_cpus.is_empty() && args.emit != Emit::Nrsc {
+        return Err(Failure::Usage("versions for several CPUs are for artifacts only: --emit nrsc".into()));
+    }
+    for cpu in &other_cpus {
+        Codegen::new(&Options { cpu: cpu.clone(), ..options.clone() }).map_err(|e| Failure::Usage(e.to_string()))?;
+    }
     if args.backend == CodeBackend::Cranelift && matches!(args.emit, Emit::LlvmIr | Emit::Asm) {
         return Err(Failure::Usage("only --backend llvm has LLVM's IR and assembly".into()));
     }
@@ -112,6 +123,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let kind = args.emit.suffix();
     let common = |header, result, phases| Written {
         args,
+        other_cpus: &other_cpus,
         options: &options,
         codegen: &codegen,
         func: &func,
@@ -142,6 +154,8 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         compile::generate(&func, &name, &codegen, lowered, &options, Some(&|done, all| progress.at(done, all)), phases);
     progress.end();
     let artifact = artifact?;
+    let version = |cpu: &String| build(&func, &args.model, &Options { cpu: cpu.clone(), ..options.clone() }, quiet);
+    let others = other_cpus.iter().map(version).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
     let symbol = symbol(&output, args.emit);
     match (args.emit, &program) {
@@ -149,7 +163,10 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         (Emit::So, _) => emit::write_shared_object(&artifact, &symbol, &output)?,
         (Emit::Obj, _) => emit::write_object(&artifact, &symbol, &output)?,
         (Emit::Staticlib, _) => emit::write_static_library(&artifact, &symbol, &output)?,
-        (Emit::Nrsc | Emit::Exe | Emit::LlvmIr | Emit::Asm | Emit::Nir, None) => artifact.write(&output)?,
+        (Emit::Nrsc | Emit::Exe | Emit::LlvmIr | Emit::Asm | Emit::Nir, None) => {
+            let versions: Vec<&Artifact> = others.iter().chain([&artifact]).collect();
+            Artifact::write_versions(&versions, &output)?;
+        }
     }
     let header = matches!(args.emit, Emit::So | Emit::Obj | Emit::Staticlib).then(|| output.with_extension("h"));
     if let Some(header) = &header {

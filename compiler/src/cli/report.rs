@@ -25,6 +25,9 @@ pub(crate) fn people(w: &Written<'_>) {
     if let Some(header) = w.header {
         row("header", header.display().to_string());
     }
+    if !w.other_cpus.is_empty() {
+        row("versions", format!("also for {}; what follows is about {cpu}", w.other_cpus.join(", ")));
+    }
     let lowered = lowered(w);
     let kernels = Kernels::of(w);
     row("kernels", format!("{} distinct, {} launches", kernels.distinct, kernels.launches));
@@ -83,6 +86,7 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
             "backend": w.codegen.backend.name(),
             "target": target.triple,
             "cpu": target.cpu,
+            "other_cpus": w.other_cpus,
             "cpu_features": w.codegen.features,
             "dims": import.dims,
             "distinct_dims": import.distinct_dims,
