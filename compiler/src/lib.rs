@@ -1,4 +1,5 @@
 //! Ahead-of-time compiler for ONNX models: library and command.
+mod c_header;
 pub mod compile;
 pub mod conformance;
 mod embed;
@@ -10,6 +11,7 @@ pub mod npy;
 pub mod onnx;
 mod toolchain;
 
+pub use c_header::header as c_header;
 pub use embed::Build;
 pub use error::{Error, NodePlace, Place, Problem, Result};
 pub use executable::Program;

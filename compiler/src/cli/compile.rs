@@ -170,7 +170,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     }
     let header = matches!(args.emit, Emit::So | Emit::Obj | Emit::Staticlib).then(|| output.with_extension("h"));
     if let Some(header) = &header {
-        emit::write_file(header, |to| to.write_all(emit::header(&artifact, &symbol).as_bytes()))?;
+        emit::write_file(header, |to| to.write_all(numrsc::c_header(&artifact, &symbol).as_bytes()))?;
     }
     let mut phases = artifact.phases.clone();
     phases.push(("write", start.elapsed()));
