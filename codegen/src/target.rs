@@ -31,9 +31,15 @@ pub struct CpuInfo {
     pub features: Vec<&'static str>,
 }
 
-/// All targets for which there are artifacts. Other operating systems of the same processors do as well.
+/// All targets for which there are artifacts or objects. Other operating systems of the same processors do as well.
 pub fn targets() -> Vec<TargetInfo> {
-    let triples = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "riscv64gc-unknown-linux-gnu"];
+    let triples = [
+        "x86_64-unknown-linux-gnu",
+        "aarch64-unknown-linux-gnu",
+        "riscv64gc-unknown-linux-gnu",
+        "thumbv7em-none-eabihf",
+        "riscv32imac-unknown-none-elf",
+    ];
     let info = |triple| {
         let groups = Architecture::of(triple).into_iter().flat_map(Architecture::groups);
         TargetInfo { triple, cpus: groups.map(|(names, features)| CpuInfo { names, features }).collect() }
@@ -113,6 +119,25 @@ impl Target {
             Some(Architecture::X86_64 | Architecture::AArch64) => {
                 self.features().into_iter().map(str::to_owned).collect()
             }
+        }
+    }
+
+    /// Whether functions are linked here, so that there are artifacts. For other targets there are objects, which the user links.
+    pub fn has_artifacts(&self) -> bool {
+        use Architecture::{AArch64, RiscV64, X86_64};
+        matches!(Architecture::of(&self.triple), Some(X86_64 | AArch64 | RiscV64))
+    }
+
+    /// The name of the architecture in artifacts.
+    pub fn architecture(&self) -> &'static str {
+        match Architecture::of(&self.triple) {
+            Some(Architecture::X86_64) => "x86_64",
+            Some(Architecture::AArch64) => "aarch64",
+            Some(Architecture::RiscV64) => "riscv64",
+            Some(Architecture::RiscV32) => "riscv32",
+            Some(Architecture::Arm) => "arm",
+            Some(Architecture::Wasm) => "wasm32",
+            Some(Architecture::Nvptx) | None => "",
         }
     }
 

@@ -7,7 +7,8 @@ use numrsc_runtime::{
 };
 
 /// What a C program includes to use the names of an object, which start with `symbol`.
-pub fn header(artifact: &Artifact, symbol: &str) -> String {
+/// `needs` are what the object asks of the linker.
+pub fn header(artifact: &Artifact, symbol: &str, needs: &[String]) -> String {
     let manifest = &artifact.manifest;
     let ports = |ports: &[PortSpec]| -> String {
         ports.iter().map(|p| format!(" *   {}: {}\n", comment(&p.name), comment(&p.type_text))).collect()
@@ -15,6 +16,10 @@ pub fn header(artifact: &Artifact, symbol: &str) -> String {
     let features = match &manifest.cpu_features[..] {
         [] => String::new(),
         features => format!("\n * It needs a CPU with {}", features.join(", ")),
+    };
+    let needs = match needs {
+        [] => String::new(),
+        needs => format!("\n * It calls functions of the compiler's library: {}", needs.join(", ")),
     };
     let (model, producer, triple) = (comment(&manifest.model), &manifest.producer, &manifest.target_triple);
     let (inputs, outputs) = (ports(&manifest.inputs), ports(&manifest.outputs));
@@ -25,7 +30,7 @@ pub fn header(artifact: &Artifact, symbol: &str) -> String {
         None => (String::new(), "struct numrsc_run_context;\n".to_owned(), String::new()),
     };
     format!(
-        "/* The model `{model}`, compiled by {producer} for {triple}{features}.
+        "/* The model `{model}`, compiled by {producer} for {triple}{features}{needs}.
  *
  * Inputs:
 {inputs} * Outputs:
@@ -82,6 +87,11 @@ extern const uint64_t {symbol}_weights_size;
 #endif
 "
     )
+}
+
+/// Bytes of the memory that the function works in, if there is one.
+pub(crate) fn memory_bytes(artifact: &Artifact) -> Option<u64> {
+    Run::of(artifact, "").map(|run| run.arena_bytes)
 }
 
 /// What the code may ask for while it runs, as far as a model of fixed sizes on one thread does. All slots have 64 bits on every target.

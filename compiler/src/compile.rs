@@ -167,6 +167,8 @@ pub struct Artifact {
     pub architecture: Architecture,
     pub lowered: Lowered,
     pub compiled: Compiled,
+    /// What makes the code of objects, for targets that have no artifacts.
+    pub whole: Option<Llvm>,
     /// How long each phase took.
     pub phases: Phases,
 }
@@ -284,11 +286,16 @@ pub fn generate(
     mut phases: Phases,
 ) -> Result<Artifact> {
     let start = Instant::now();
-    let triple = &codegen.backend.target().triple;
+    let target = codegen.backend.target();
     let architecture = Architecture::ALL
         .into_iter()
-        .find(|a| triple.starts_with(a.name()))
-        .ok_or_else(|| Error::Codegen(format!("there are no artifacts for `{triple}`")))?;
+        .find(|a| a.name() == target.architecture())
+        .ok_or_else(|| Error::Codegen(format!("there are no artifacts for `{}`", target.triple)))?;
+    if !target.has_artifacts() {
+        let compiled = Compiled::without_code(&lowered.module);
+        let manifest = manifest(func, name, codegen, &lowered, &compiled);
+        return Ok(Artifact { manifest, architecture, lowered, compiled, whole: codegen.llvm.clone(), phases });
+    }
     let mut options = numrsc_codegen::Options { jobs: options.jobs, cache: options.cache.as_deref(), progress };
     let mut compiled = numrsc_codegen::compile(&*codegen.backend, &lowered.module, &options);
     // A cache saves time. That it cannot be written (a full disk) is no reason to fail.
@@ -299,7 +306,7 @@ pub fn generate(
     let compiled = compiled.map_err(|e| Error::Codegen(e.to_string()))?;
     phases.push(("generate", start.elapsed()));
     let manifest = manifest(func, name, codegen, &lowered, &compiled);
-    Ok(Artifact { manifest, architecture, lowered, compiled, phases })
+    Ok(Artifact { manifest, architecture, lowered, compiled, whole: None, phases })
 }
 
 /// The content of a file if it is an artifact (or a part of one), which its first bytes tell; `None` if it is something else.

@@ -1,4 +1,4 @@
-//! A compiled model as an object, a static library or a shared object, with a header for C; and writing files at once or not at all.
+//! A compiled model as an object, a static library or a shared object; and writing files at once or not at all.
 //!
 //! Objects hold the linked code, the weights and the manifest under five global names. Weights are written from where they are.
 use crate::{Error, Result, compile::Artifact, toolchain};
@@ -42,8 +42,49 @@ pub fn write_file(
 /// An ELF object, whose names start with `symbol`.
 pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
     let object = Object::new(artifact, symbol)?;
-    write_file(path, |to| object.write_to(to))
+    let Some(llvm) = &artifact.whole else { return write_file(path, |to| object.write_to(to)) };
+    let code = llvm.object(&artifact.lowered.module, &format!("{symbol}_entry"));
+    let code = code.map_err(|e| Error::Codegen(e.to_string()))?;
+    let folder = scratch_folder(path)?;
+    let [code_file, data_file] = ["code.o", "data.o"].map(|name| folder.path().join(name));
+    write_file(&code_file, |to| to.write_all(&code))?;
+    write_file(&data_file, |to| object.write_to(to))?;
+    toolchain::link(&toolchain::linker()?, &["-r"], &[&code_file, &data_file], path)
 }
+
+/// What a program with an object takes on a device, and what the object asks of the linker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Footprint {
+    /// Code and weights; without the manifest, which only the runtime reads.
+    pub flash_bytes: u64,
+    /// The memory in which the model runs, if it is known; without inputs, outputs and the stack.
+    pub ram_bytes: Option<u64>,
+    /// Functions of the compiler's library.
+    pub needs: Vec<String>,
+}
+
+impl Footprint {
+    /// Of an object that was written for this artifact.
+    pub fn of(artifact: &Artifact, path: &Path) -> Result<Footprint> {
+        use object::read::{Object as _, ObjectSection as _, ObjectSymbol as _};
+        let failed = |e: object::Error| Error::Codegen(format!("{}: {e}", path.display()));
+        let bytes = crate::onnx::load::map(path).map_err(|source| Error::Io { file: path.to_owned(), source })?;
+        let file = object::File::parse(&bytes[..]).map_err(failed)?;
+        let in_flash = |s: &object::Section<'_, '_>| {
+            let object::SectionFlags::Elf { sh_flags } = s.flags() else { return false };
+            sh_flags & u64::from(elf::SHF_ALLOC) != 0 && s.name().ok() != Some(MANIFEST_SECTION)
+        };
+        let needs = file.symbols().filter(|s| s.is_undefined() && s.is_global()).filter_map(|s| s.name().ok());
+        Ok(Footprint {
+            flash_bytes: file.sections().filter(in_flash).map(|s| s.size()).sum(),
+            ram_bytes: crate::c_header::memory_bytes(artifact),
+            needs: needs.map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// By itself, so that a linker leaves it out where nobody asks for it.
+const MANIFEST_SECTION: &str = ".rodata.numrsc_manifest";
 
 /// An archive with that object and an index of its names.
 pub fn write_static_library(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
@@ -76,6 +117,7 @@ struct Object<'a> {
     machine: u16,
     flags: u32,
     is_64: bool,
+    code_align: u64,
     code: &'a [u8],
     weights: Vec<Piece<'a>>,
     weights_length: u64,
@@ -95,12 +137,13 @@ struct Symbol {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Code,
-    Data,
+    Weights,
+    Manifest,
 }
 
 /// Where things are in the object.
 struct Layout {
-    sections: [SectionHeader; 3],
+    sections: [SectionHeader; 4],
     symbols: Vec<Sym>,
 }
 
@@ -112,6 +155,7 @@ impl<'a> Object<'a> {
             // As all programs for Linux: what is passed to the entry is the same in every variant of the interface.
             Architecture::Riscv64 => (elf::EM_RISCV, elf::EF_RISCV_RVC | elf::EF_RISCV_FLOAT_ABI_DOUBLE, true),
             Architecture::Arm => (elf::EM_ARM, elf::EF_ARM_EABI_VER5, false),
+            Architecture::Riscv32 => (elf::EM_RISCV, elf::EF_RISCV_RVC, false),
             Architecture::Wasm32 => {
                 return Err(Error::Codegen("there are no ELF objects for WebAssembly: emit `nrsc`".into()));
             }
@@ -128,22 +172,26 @@ impl<'a> Object<'a> {
         };
         // Debuggers and profilers show the names of kernels.
         let functions = artifact.compiled.stats.iter().zip(&artifact.compiled.image.offsets);
-        let mut symbols: Vec<Symbol> =
-            functions.filter(|(f, _)| f.same_as.is_none()).map(|(f, &offset)| named(f, offset)).collect();
+        let mut symbols: Vec<Symbol> = functions
+            .filter(|(f, _)| f.same_as.is_none() && f.bytes > 0)
+            .map(|(f, &offset)| named(f, offset))
+            .collect();
         let locals = symbols.len() as u32 + 1;
         let entry = artifact.manifest.entry;
         let entry_length = symbols.iter().find(|s| s.offset == entry).map_or(0, |s| s.length);
-        let numbers = weights_length.next_multiple_of(8);
         let mut global = |part: &str, place, offset, length| {
             symbols.push(Symbol { name: format!("{symbol}_{part}"), place, offset, length });
         };
-        global("entry", Place::Code, entry, entry_length);
-        global("weights", Place::Data, 0, weights_length);
-        global("weights_size", Place::Data, numbers, 8);
-        global("manifest_size", Place::Data, numbers + 8, 8);
-        global("manifest", Place::Data, numbers + 16, manifest.len() as u64);
+        if artifact.whole.is_none() {
+            global("entry", Place::Code, entry, entry_length);
+        }
+        global("weights", Place::Weights, 0, weights_length);
+        global("weights_size", Place::Manifest, 0, 8);
+        global("manifest_size", Place::Manifest, 8, 8);
+        global("manifest", Place::Manifest, 16, manifest.len() as u64);
         let code = &artifact.compiled.image.bytes;
-        Ok(Object { machine, flags, is_64, code, weights, weights_length, manifest, symbols, locals })
+        let code_align = if code.is_empty() { 1 } else { numrsc_codegen::Image::ALIGN };
+        Ok(Object { machine, flags, is_64, code_align, code, weights, weights_length, manifest, symbols, locals })
     }
 
     /// Bytes of the whole object.
@@ -161,28 +209,32 @@ impl<'a> Object<'a> {
         buffer.into_inner().flush()
     }
 
-    fn data_length(&self) -> u64 {
-        self.weights_length.next_multiple_of(8) + 16 + self.manifest.len() as u64
+    /// Two sizes and the manifest.
+    fn manifest_length(&self) -> u64 {
+        16 + self.manifest.len() as u64
     }
 
     /// The first half of what [`Writer`] wants: to be told of everything in the order of writing.
     fn lay_out<'w>(&'w self, writer: &mut Writer<'w>) -> Layout {
-        const CODE_ALIGN: u64 = numrsc_codegen::Image::ALIGN;
+        const MANIFEST_ALIGN: u64 = 8;
         writer.reserve_file_header();
         writer.reserve_null_section_index();
         let code: SectionIndex = writer.reserve_section_index();
-        let data = writer.reserve_section_index();
+        let weights = writer.reserve_section_index();
+        let manifest = writer.reserve_section_index();
         writer.reserve_section_index();
         writer.reserve_symtab_section_index();
         writer.reserve_strtab_section_index();
         writer.reserve_shstrtab_section_index();
-        let names = [&b".text"[..], b".rodata", b".note.GNU-stack"].map(|name| writer.add_section_name(name));
+        let names = [".text", ".rodata", MANIFEST_SECTION, ".note.GNU-stack"];
+        let names = names.map(|name| writer.add_section_name(name.as_bytes()));
         writer.reserve_null_symbol_index();
         let mut symbols = Vec::new();
         for (symbol, at) in self.symbols.iter().zip(1..) {
             let (section, kind) = match symbol.place {
                 Place::Code => (code, elf::STT_FUNC),
-                Place::Data => (data, elf::STT_OBJECT),
+                Place::Weights => (weights, elf::STT_OBJECT),
+                Place::Manifest => (manifest, elf::STT_OBJECT),
             };
             let binding = if at < self.locals { elf::STB_LOCAL } else { elf::STB_GLOBAL };
             let name = writer.add_string(symbol.name.as_bytes());
@@ -197,8 +249,9 @@ impl<'a> Object<'a> {
                 st_size: symbol.length,
             });
         }
-        let code_offset = writer.reserve(self.code.len(), CODE_ALIGN as usize) as u64;
-        let data_offset = writer.reserve(self.data_length() as usize, DATA_ALIGN) as u64;
+        let code_offset = writer.reserve(self.code.len(), self.code_align as usize) as u64;
+        let weights_offset = writer.reserve(self.weights_length as usize, DATA_ALIGN) as u64;
+        let manifest_offset = writer.reserve(self.manifest_length() as usize, MANIFEST_ALIGN as usize) as u64;
         writer.reserve_symtab();
         writer.reserve_strtab();
         writer.reserve_shstrtab();
@@ -216,10 +269,11 @@ impl<'a> Object<'a> {
             sh_entsize: 0,
         };
         let sections = [
-            section(0, elf::SHF_ALLOC | elf::SHF_EXECINSTR, code_offset, self.code.len() as u64, CODE_ALIGN),
-            section(1, elf::SHF_ALLOC, data_offset, self.data_length(), DATA_ALIGN as u64),
+            section(0, elf::SHF_ALLOC | elf::SHF_EXECINSTR, code_offset, self.code.len() as u64, self.code_align),
+            section(1, elf::SHF_ALLOC, weights_offset, self.weights_length, DATA_ALIGN as u64),
+            section(2, elf::SHF_ALLOC, manifest_offset, self.manifest_length(), MANIFEST_ALIGN),
             // Its presence says that the stack need not be executable.
-            section(2, 0, data_offset, 0, 1),
+            section(3, 0, manifest_offset, 0, 1),
         ];
         Layout { sections, symbols }
     }
@@ -234,14 +288,14 @@ impl<'a> Object<'a> {
             e_entry: 0,
             e_flags: self.flags,
         })?;
-        let [code, data, _] = &layout.sections;
+        let [code, weights, manifest, _] = &layout.sections;
         writer.pad_until(code.sh_offset as usize);
         writer.write(self.code);
         for piece in &self.weights {
-            writer.pad_until((data.sh_offset + piece.offset) as usize);
+            writer.pad_until((weights.sh_offset + piece.offset) as usize);
             writer.write(piece.bytes);
         }
-        writer.pad_until((data.sh_offset + self.weights_length.next_multiple_of(8)) as usize);
+        writer.pad_until(manifest.sh_offset as usize);
         writer.write(&self.weights_length.to_le_bytes());
         writer.write(&(self.manifest.len() as u64).to_le_bytes());
         writer.write(&self.manifest);

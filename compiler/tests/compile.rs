@@ -581,6 +581,9 @@ fn targets_are_listed_as_they_can_be_given() {
     for target in targets {
         // The last of them has most of the features.
         let cpu = target["cpus"].as_array().unwrap().last().unwrap()["names"][0].as_str().unwrap();
-        place.succeed(&["compile", "relu.onnx", "--target", target["triple"].as_str().unwrap(), "--cpu", cpu]);
+        let triple = target["triple"].as_str().unwrap();
+        place.succeed(&["compile", "relu.onnx", "--target", triple, "--cpu", cpu, "--emit", "obj"]);
     }
+    let refused = place.numrsc(&["compile", "relu.onnx", "--target", "thumbv7em-none-eabihf"]);
+    assert!(stderr(&refused).contains("there are objects only"), "{}", stderr(&refused));
 }

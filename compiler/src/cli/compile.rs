@@ -87,6 +87,8 @@ pub(crate) struct Written<'a> {
     pub(crate) emit: &'static str,
     pub(crate) output: &'a Path,
     pub(crate) header: Option<&'a Path>,
+    /// Of an object.
+    pub(crate) footprint: Option<&'a emit::Footprint>,
     pub(crate) result: Compiled<'a>,
     pub(crate) phases: &'a Phases,
 }
@@ -112,6 +114,10 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         return Err(Failure::Usage("only --backend llvm has LLVM's IR and assembly".into()));
     }
     let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let target = codegen.backend.target();
+    if !target.has_artifacts() && matches!(args.emit, Emit::Nrsc | Emit::So | Emit::Staticlib) {
+        return Err(Failure::Usage(format!("for {} there are objects only: --emit obj", target.triple)));
+    }
     let (_, func, mut phases) = load(&args.model, &args.import.options(), quiet)?;
     let name = model_name(&args.model);
     let output = match &args.output {
@@ -130,6 +136,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         emit: kind,
         output: &output,
         header,
+        footprint: None,
         result,
         phases,
     };
@@ -169,12 +176,18 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         }
     }
     let header = matches!(args.emit, Emit::So | Emit::Obj | Emit::Staticlib).then(|| output.with_extension("h"));
+    let footprint = match args.emit {
+        Emit::Obj => Some(emit::Footprint::of(&artifact, &output)?),
+        _ => None,
+    };
     if let Some(header) = &header {
-        emit::write_file(header, |to| to.write_all(numrsc::c_header(&artifact, &symbol).as_bytes()))?;
+        let needs = footprint.as_ref().map_or(&[][..], |f| &f.needs);
+        emit::write_file(header, |to| to.write_all(numrsc::c_header(&artifact, &symbol, needs).as_bytes()))?;
     }
     let mut phases = artifact.phases.clone();
     phases.push(("write", start.elapsed()));
-    finish(&common(header.as_deref(), Compiled::Code(&artifact), &phases), quiet)
+    let written = common(header.as_deref(), Compiled::Code(&artifact), &phases);
+    finish(&Written { footprint: footprint.as_ref(), ..written }, quiet)
 }
 
 /// Load and import, with the time of each.

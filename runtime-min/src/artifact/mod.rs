@@ -52,11 +52,18 @@ pub enum Architecture {
     Riscv64 = 3,
     Arm = 4,
     Wasm32 = 5,
+    Riscv32 = 6,
 }
 
 impl Architecture {
-    pub const ALL: [Architecture; 5] =
-        [Architecture::X86_64, Architecture::Aarch64, Architecture::Riscv64, Architecture::Arm, Architecture::Wasm32];
+    pub const ALL: [Architecture; 6] = [
+        Architecture::X86_64,
+        Architecture::Aarch64,
+        Architecture::Riscv64,
+        Architecture::Arm,
+        Architecture::Wasm32,
+        Architecture::Riscv32,
+    ];
 
     /// As in the first part of a target triple.
     pub fn name(self) -> &'static str {
@@ -66,6 +73,7 @@ impl Architecture {
             Architecture::Riscv64 => "riscv64",
             Architecture::Arm => "arm",
             Architecture::Wasm32 => "wasm32",
+            Architecture::Riscv32 => "riscv32",
         }
     }
 
@@ -81,6 +89,7 @@ impl Architecture {
             () if cfg!(target_arch = "riscv64") => Some(Architecture::Riscv64),
             () if cfg!(target_arch = "arm") => Some(Architecture::Arm),
             () if cfg!(target_arch = "wasm32") => Some(Architecture::Wasm32),
+            () if cfg!(target_arch = "riscv32") => Some(Architecture::Riscv32),
             () => None,
         }
     }
