@@ -86,7 +86,7 @@ fn compare(rule: &Rule, left: &Pat, right: &Pat, bindings: &Bindings, seed: u64)
         if special && !rule.exact {
             continue;
         }
-        let data: Vec<Data> = inputs(bindings, seed, special);
+        let data: Vec<Data> = inputs(rule, bindings, seed, special);
         let (x, y) = (eval(&before, &data), eval(&after, &data));
         let failed = |why: &str| Err(format!("rule `{}` {why}\n{before}\n{after}\n{data:?}\n{x:?}\n{y:?}", rule.name));
         match (&x, &y) {
@@ -184,33 +184,43 @@ fn function(ast: &Ast, bindings: &Bindings) -> Func {
     func
 }
 
-fn inputs(bindings: &Bindings, seed: u64, special: bool) -> Vec<Data> {
+fn inputs(rule: &Rule, bindings: &Bindings, seed: u64, special: bool) -> Vec<Data> {
     let mut rng = Rng::new(seed * 2 + u64::from(special));
-    let tensors = bindings.iter().filter_map(|(_, f)| if let Fact::Tensor(k) = f { Some(k) } else { None });
-    tensors.map(|k| Data::Tensor(tensor(k, &mut rng, special))).collect()
+    let mut drawn = Vec::new();
+    for (v, f) in bindings {
+        if let Fact::Tensor(known) = f {
+            let finite = rule.when.contains(&&*format!("(finite {v})"));
+            drawn.push(Data::Tensor(tensor(known, &mut rng, special, finite)));
+        }
+    }
+    drawn
 }
 
-fn tensor(known: &Known, rng: &mut Rng, special: bool) -> Tensor {
+fn tensor(known: &Known, rng: &mut Rng, special: bool, finite: bool) -> Tensor {
     let t = known.ty.as_tensor().expect("a tensor");
     let shape = t.static_shape().expect("small types are static");
     let n: usize = shape.iter().product();
     let elems = if t.dtype.is_float() {
-        const SPECIAL: [f64; 9] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e-40, 3e38, 1.0, -1.0];
+        const SPECIAL: [f64; 9] = [0.0, -0.0, 1e-40, 3e38, 1.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
+        let choices = if finite { 6 } else { 9 };
         let mut draw = || match known.number {
             Some(l) => l.as_f64(),
-            None if special && rng.below(2) == 0 => SPECIAL[rng.below(9)],
+            None if special && rng.below(2) == 0 => SPECIAL[rng.below(choices)],
             None => (rng.below(2001) as f64 - 1000.0) / 128.0,
         };
         Elems::Float((0..n).map(|_| draw()).collect())
     } else {
         let (low, high) = t.dtype.int_range();
-        let mut draw = || match rng.below(4) {
+        let mut draw = |at: usize| match rng.below(4) {
+            _ if known.counts => at as i128,
             _ if known.number.is_some() => known.number.map_or(0, Lit::as_int),
             0 if special => low,
             1 if special => high,
+            // Also what could be the index of something small.
+            2 => (rng.below(3) as i128).clamp(low, high),
             _ => (rng.below(13) as i128 - 6).clamp(low, high),
         };
-        Elems::Int((0..n).map(|_| draw()).collect())
+        Elems::Int((0..n).map(&mut draw).collect())
     };
     Tensor::from_elems(t.dtype, shape, &elems)
 }
@@ -231,6 +241,7 @@ impl Pool {
             constant: true,
             finite: number.is_none_or(f64::is_finite),
             number: number.map(|n| Lit::number(dtype, n)),
+            counts: false,
         };
         let numbers = |dtype: DType| -> Vec<Lit> {
             [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, f64::NEG_INFINITY]
@@ -272,6 +283,15 @@ impl Pool {
         let mut tensors: Vec<Known> = shapes.iter().map(|s| known(DType::F32, s, None)).collect();
         tensors.push(known(DType::F32, &[], Some(0.0)));
         tensors.push(known(DType::F32, &[], Some(f64::NEG_INFINITY)));
+        worlds.push(Pool { tensors, lits: vec![Lit::float(DType::F32, 1.5)] });
+        // Tables, what is done to their rows, and what looks them up.
+        let shapes: &[&[i64]] = &[&[3, 2], &[3], &[2], &[1, 2], &[2, 2]];
+        let mut tensors: Vec<Known> = shapes.iter().map(|s| known(DType::F32, s, None)).collect();
+        let indices: &[&[i64]] = &[&[], &[2], &[2, 1]];
+        tensors.extend(indices.iter().map(|s| known(DType::I64, s, None)));
+        tensors.push(known(DType::I32, &[2], None));
+        tensors.extend([3, 2].map(|n| Known { counts: true, ..known(DType::I32, &[1, n], None) }));
+        tensors.push(Known { counts: true, ..known(DType::I64, &[3], None) });
         worlds.push(Pool { tensors, lits: vec![Lit::float(DType::F32, 1.5)] });
         worlds
     }
@@ -434,6 +454,7 @@ fn candidates(op: &str, attribute: &str, ty: &str, before: &[Fact]) -> Vec<Leaf>
         }
         ("slice", "steps") => ints(vec![vec![1; rank], vec![-1; rank], vec![2; rank]]),
         ("pad", _) => ints(tuples(rank, &[0, 1]).into_iter().chain([vec![-1; rank]]).collect()),
+        ("gather", "batch") => vec![Leaf::int(0)],
         ("contract", "a_batch" | "b_batch") => ints(vec![vec![], vec![0], vec![1]]),
         ("contract", _) => ints(vec![vec![], vec![0], vec![1], vec![2], vec![0, 1], vec![1, 0], vec![1, 2]]),
         ("conv" | "window", name) => {

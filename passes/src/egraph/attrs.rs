@@ -5,6 +5,9 @@ use super::{
 };
 use numrsc_ir::{DType, Dim, Leaf, Lit, TensorType, attr::Attr};
 
+/// Elements of a table of which there may be another one.
+const MAX_TABLE: i64 = 1 << 20;
+
 type Function = fn(&[Fact]) -> Option<Fact>;
 
 /// All functions by name.
@@ -34,6 +37,15 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("larger",       |a| truth(Dim::product(&tensor(&a[0])?.shape) != Dim::product(&dims(a[1].leaf()?)?))),
     ("full_axes",    |a| truth(full_axes(&tensor(&a[0])?.shape, &dims(a[1].leaf()?)?, &list(&a[2])?))),
     ("repeated",     |a| repeated(&tensor(&a[0])?.shape, &dims(a[1].leaf()?)?, &list(&a[2])?, &list(&a[3])?)),
+    // Tables and their rows.
+    ("few",          |a| truth(Dim::product(&tensor(&a[0])?.shape).as_const()? <= MAX_TABLE)),
+    ("rows",         |a| Some(Fact::Lit(Lit::number(DType::I64, tensor(&a[0])?.shape.first()?.as_const()? as f64)))),
+    ("first_row",    |a| shape_leaf(&[&[Dim::ONE], tensor(&a[0])?.shape.get(1..)?].concat())),
+    ("squeezed",     |a| shape_leaf(&tensor(&a[0])?.shape.iter().filter(|d| **d != Dim::ONE).cloned().collect::<Vec<_>>())),
+    ("row_axes",     |a| row_axes(tensor(&a[0])?, &list(&a[1])?, tensor(&a[2])?).and_then(ints)),
+    ("table_axes",   |a| table_axes(&list(&a[0])?, tensor(&a[1])?).and_then(ints)),
+    ("counts_along", |a| counts_along(&a[0], &dims(a[1].leaf()?)?, &list(&a[2])?)),
+    ("repeats_last", |a| { let last = dims(a[1].leaf()?)?.len() as i64 - 1; truth(list(&a[2])?.iter().zip(&tensor(&a[0])?.shape).all(|(&axis, d)| axis != last || *d == Dim::ONE)) }),
     // Slices and pads.
     ("starts",       |a| slice_starts(a)),
     ("product",      |a| ints(list(&a[0])?.iter().zip(list(&a[1])?).map(|(x, y)| x.checked_mul(y)).collect::<Option<_>>()?)),
@@ -190,6 +202,25 @@ fn repeated(x: &[Dim], to: &[Dim], axes: &[i64], reduced: &[i64]) -> Option<Fact
         let repeats = axes.iter().zip(x).all(|(a, d)| a != r || *d == Dim::ONE && to[*r as usize] == Dim::ONE);
         repeats && to.get(*r as usize).is_some_and(|d| Dim::ONE.at_most(d) == Some(true))
     }))
+}
+
+/// Axes of what is looked up by `indices` along the first axis of a table, counted in the table; only those of rows.
+fn table_axes(axes: &[i64], indices: &TensorType) -> Option<Vec<i64>> {
+    let rows_from = indices.rank() as i64;
+    axes.iter().map(|a| (*a >= rows_from).then_some(a - rows_from + 1)).collect()
+}
+
+/// The axes of a table along which `c` lies, if it is the same for every row; axes of size 1 are left out.
+fn row_axes(c: &TensorType, axes: &[i64], indices: &TensorType) -> Option<Vec<i64>> {
+    let long: Vec<i64> = axes.iter().zip(&c.shape).filter(|(_, d)| **d != Dim::ONE).map(|(a, _)| *a).collect();
+    table_axes(&long, indices)
+}
+
+/// Does a broadcast of `n` count 0, 1, 2, … along its whole last axis?
+fn counts_along(n: &Fact, to: &[Dim], axes: &[i64]) -> Option<Fact> {
+    let Fact::Tensor(known) = n else { return None };
+    let whole = tensor(n)?.shape.last()? == to.last()?;
+    truth(known.counts && whole && *axes.last()? == to.len() as i64 - 1)
 }
 
 /// `starts(s1, k1, s2)`: the starts of a slice of a slice.

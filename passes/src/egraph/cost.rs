@@ -101,7 +101,7 @@ impl CostModel {
         let depth: u64 = w.shape.iter().skip(1).map(size).product();
         // Outputs that divide into vectors get blocks of them.
         let blocks = size(&w.shape[0]).is_multiple_of(self.lanes) && w.shape[1] != Dim::ONE;
-        self.products(count(own).saturating_mul(depth), depth > 16 || blocks, moved)
+        self.products(count(own).saturating_mul(depth), depth >= 16 || blocks, moved)
     }
 }
 

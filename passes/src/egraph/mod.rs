@@ -21,7 +21,7 @@ use egg::{Id, Rewrite, Runner, StopReason};
 use encode::{decode, encode, invalid};
 pub use explain::explain;
 use extract::Problem;
-use numrsc_ir::{DType, Func, Op, Tensor, Value};
+use numrsc_ir::{DType, Elems, Func, Op, Tensor, Value};
 use regions::Piece;
 use rule::Rule;
 use std::{
@@ -311,9 +311,19 @@ fn known(func: &Func, v: Value) -> Known {
     let node = func.node(v);
     let ty = Arc::new(node.ty.clone());
     match &node.op {
-        Op::Const { value } => Known { ty, constant: true, finite: is_finite(value), number: one_number(value) },
-        _ => Known { ty, constant: false, finite: false, number: None },
+        Op::Const { value } => {
+            Known { ty, constant: true, finite: is_finite(value), number: one_number(value), counts: counts(value) }
+        }
+        _ => Known { ty, constant: false, finite: false, number: None, counts: false },
     }
+}
+
+/// Is a tensor 0, 1, 2, … along its last axis, and of size 1 along all others?
+fn counts(t: &Tensor) -> bool {
+    let along = t.shape().last().copied().unwrap_or(0);
+    t.dtype().is_int()
+        && t.shape().iter().product::<usize>() == along
+        && matches!(t.elems(), Elems::Int(n) if n.iter().zip(0..).all(|(n, i)| *n == i))
 }
 
 /// Has a tensor neither infinities nor NaN?

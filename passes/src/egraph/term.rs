@@ -106,6 +106,8 @@ pub struct Known {
     pub finite: bool,
     /// The number that all elements are.
     pub number: Option<Lit>,
+    /// Is it 0, 1, 2, … along its last axis, and of size 1 along all others?
+    pub counts: bool,
 }
 
 impl Fact {
@@ -178,7 +180,13 @@ fn op_fact(name: &'static str, kids: &[&Fact]) -> Option<Fact> {
     };
     let moves = matches!(op.name(), "reshape" | "transpose" | "broadcast" | "slice" | "concat" | "pad");
     let all = |f: fn(&Known) -> bool| known.iter().all(|k| f(k));
-    Some(Fact::Tensor(Known { ty, constant: all(|k| k.constant), finite: moves && all(|k| k.finite), number }))
+    Some(Fact::Tensor(Known {
+        ty,
+        constant: all(|k| k.constant),
+        finite: moves && all(|k| k.finite),
+        number,
+        counts: false,
+    }))
 }
 
 /// The function and the target of a conversion that a call names.
@@ -216,6 +224,7 @@ fn call_fact(kids: &[&Fact]) -> Option<Fact> {
             constant: operands.iter().all(|k| k.constant()),
             finite: keeps_finite(f) && operands.iter().all(|k| k.finite()),
             number: None,
+            counts: false,
         })),
         None => {
             let lits: Vec<Lit> =
@@ -272,10 +281,10 @@ impl Analysis<Term> for Facts {
 
     fn merge(&mut self, a: &mut Fact, b: Fact) -> DidMerge {
         let (Fact::Tensor(a), Fact::Tensor(b)) = (a, b) else { return DidMerge(false, false) };
-        let joined = (a.constant || b.constant, a.finite || b.finite, a.number.or(b.number));
-        let changed = |k: &Known| (k.constant, k.finite, k.number) != joined;
+        let joined = (a.constant || b.constant, a.finite || b.finite, a.number.or(b.number), a.counts || b.counts);
+        let changed = |k: &Known| (k.constant, k.finite, k.number, k.counts) != joined;
         let changed = DidMerge(changed(a), changed(&b));
-        (a.constant, a.finite, a.number) = joined;
+        (a.constant, a.finite, a.number, a.counts) = joined;
         changed
     }
 }

@@ -1,6 +1,7 @@
 //! All rules, by theme. The equation is the rule; comments say when it matters.
 mod algebra;
 mod combine;
+mod lookup;
 mod movement;
 
 use super::rule::Rule;
@@ -10,6 +11,7 @@ pub fn all() -> Vec<Rule> {
     [
         algebra::RULES,
         movement::RULES,
+        lookup::RULES,
         combine::REDUCTIONS,
         combine::CONTRACTIONS,
         combine::CONVOLUTIONS,
