@@ -41,10 +41,15 @@ pub fn write_file(
 
 /// An ELF object, whose names start with `symbol`.
 pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
-    let object = Object::new(artifact, symbol)?;
+    let mut object = Object::new(artifact, symbol)?;
     let Some(llvm) = &artifact.whole else { return write_file(path, |to| object.write_to(to)) };
     let code = llvm.object(&artifact.lowered.module, &format!("{symbol}_entry"));
     let code = code.map_err(|e| Error::Codegen(e.to_string()))?;
+    // Linkers refuse to mix interfaces, and the features of the CPU decide which one it is.
+    let flags = object::File::parse(&code[..]).map(|file| object::read::Object::flags(&file));
+    if let Ok(object::FileFlags::Elf { e_flags, .. }) = flags {
+        object.flags = e_flags;
+    }
     let folder = scratch_folder(path)?;
     let [code_file, data_file] = ["code.o", "data.o"].map(|name| folder.path().join(name));
     write_file(&code_file, |to| to.write_all(&code))?;
