@@ -83,6 +83,18 @@ pub fn peak() -> f64 {
     f64::NAN
 }
 
+/// GB/s, read and written, of copying so many bytes again and again.
+pub fn copying(bytes: usize) -> f64 {
+    let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
+    let once = |_| {
+        let start = Instant::now();
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&mut to);
+        2.0 * bytes as f64 / 1e9 / start.elapsed().as_secs_f64()
+    };
+    (0..50).map(once).fold(0.0, f64::max)
+}
+
 /// Chains of fused multiply-adds; how many operations that was.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]

@@ -98,6 +98,39 @@ pub fn products(rows: i64, columns: i64, depth: i64, count: i64) -> ModelProto {
     builder.finish()
 }
 
+/// A convolution with bias and a nonlinearity.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    pub channels: [i64; 2],
+    pub groups: i64,
+    pub window: i64,
+    pub stride: i64,
+}
+
+/// Layers one after the other over a square image.
+pub fn layers(layers: &[Layer], size: i64) -> ModelProto {
+    let mut builder = Builder::new();
+    let mut image = builder.input("image", &[(1, ""), (layers[0].channels[0], ""), (size, ""), (size, "")]);
+    for layer in layers {
+        let ([from, to], window) = (layer.channels, layer.window);
+        let (weight, bias) = (builder.weight(&[to, from / layer.groups, window, window]), builder.weight(&[to]));
+        let attributes = vec![
+            ints("pads", &[window / 2; 4]),
+            ints("strides", &[layer.stride; 2]),
+            AttributeProto {
+                name: "group".into(),
+                i: Some(layer.groups),
+                r#type: Some(AttributeType::Int as i32),
+                ..Default::default()
+            },
+        ];
+        let sums = builder.node("Conv", &[&image, &weight, &bias], attributes);
+        image = builder.node("Relu", &[&sums], vec![]);
+    }
+    builder.output(&image);
+    builder.finish()
+}
+
 struct Builder {
     graph: GraphProto,
     rng: Rng,

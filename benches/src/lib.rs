@@ -10,6 +10,7 @@ pub mod ort;
 pub mod peers;
 pub mod results;
 pub mod rounds;
+pub mod side_by_side;
 pub mod table;
 
 pub use numrsc_bench_protocol::{self as protocol, exit_code, raw, status_kb};

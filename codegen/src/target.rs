@@ -93,15 +93,16 @@ impl Target {
                 vector_bytes: if has("avx2") { 32 } else { 16 },
                 registers: if has("avx512vl") { 32 } else { 16 },
                 fused: has("fma"),
+                halves: has("f16c"),
             },
-            Some(Architecture::AArch64) => Machine { vector_bytes: 16, registers: 32, fused: true },
+            Some(Architecture::AArch64) => Machine { vector_bytes: 16, registers: 32, fused: true, halves: true },
             Some(Architecture::RiscV32 | Architecture::RiscV64) => {
-                Machine { vector_bytes: if has("v") { 16 } else { 0 }, registers: 32, fused: has("f") }
+                Machine { vector_bytes: if has("v") { 16 } else { 0 }, registers: 32, fused: has("f"), halves: false }
             }
             // NEON of 32 bits flushes denormal numbers to zero, so its vectors are of no use to us.
-            Some(Architecture::Arm) => Machine { vector_bytes: 0, registers: 16, fused: has("vfp") },
-            Some(Architecture::Nvptx) => Machine { vector_bytes: 0, registers: 64, fused: true },
-            Some(Architecture::Wasm) | None => Machine { vector_bytes: 0, registers: 16, fused: false },
+            Some(Architecture::Arm) => Machine { vector_bytes: 0, registers: 16, fused: has("vfp"), halves: false },
+            Some(Architecture::Nvptx) => Machine { vector_bytes: 0, registers: 64, fused: true, halves: false },
+            Some(Architecture::Wasm) | None => Machine { vector_bytes: 0, registers: 16, fused: false, halves: false },
         }
     }
 

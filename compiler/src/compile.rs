@@ -5,7 +5,7 @@ use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm
 use numrsc_ir::{Dim, Func, Type, Value, dim::Sym, types::Elem};
 use numrsc_passes::{
     Level, Machine,
-    lower::{self, Lowered, MemoryPlan},
+    lower::{self, Lowered, MemoryPlan, Tuning},
 };
 use numrsc_runtime::{
     DType,
@@ -15,6 +15,7 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -59,6 +60,12 @@ pub const PIPELINE: &[Pass] = &[
         }),
     },
     Pass {
+        name: "widen",
+        from: Level::O2,
+        why: "after rules, which need not know of it, and before folding converts what weights it should",
+        step: Step::Tensor(|func, _| numrsc_passes::widen(func)),
+    },
+    Pass {
         name: "fold-again",
         from: Level::O2,
         why: "rules move work to constants and leave it to folding",
@@ -83,8 +90,23 @@ pub const PIPELINE: &[Pass] = &[
 pub struct PassContext<'o> {
     pub level: Level,
     pub machine: Machine,
-    /// Rules of the optimiser that are not used.
+    /// What is left out: rules of the optimiser, passes, and [`ATTENTION`].
     pub without: &'o [String],
+}
+
+impl PassContext<'_> {
+    fn leaves_out(&self, name: &str) -> bool {
+        self.without.iter().any(|w| w == name)
+    }
+}
+
+/// The name of what lowering does to attention: one kernel, in which no scores are written to memory.
+const ATTENTION: &str = "attention";
+
+/// The names of everything that can be left out, to see what it is worth.
+pub fn optional_names() -> Vec<&'static str> {
+    let passes = PIPELINE.iter().filter(|p| p.is_optional()).map(|p| p.name);
+    numrsc_passes::egraph::rule_names().into_iter().chain(passes).chain([ATTENTION]).collect()
 }
 
 /// A row of [`PIPELINE`].
@@ -96,6 +118,13 @@ pub struct Pass {
     /// Why it is at this place.
     pub why: &'static str,
     step: Step,
+}
+
+impl Pass {
+    /// Is the result right without it?
+    fn is_optional(&self) -> bool {
+        self.from > Level::O0
+    }
 }
 
 #[derive(Debug)]
@@ -139,6 +168,10 @@ pub struct Options {
     pub without_rules: Vec<String>,
     /// Check every access of memory at run time.
     pub sanitize: bool,
+    /// What a convolution may be off by where it could be exact, relative to the largest sum of magnitudes `∑|x||w|` of an element of its result.
+    pub tolerance: f64,
+    /// Schedules that were measured; see [`crate::tune`].
+    pub tuning: Option<Arc<Tuning>>,
     /// Threads that compile; 0 for as many as there are cores.
     pub jobs: usize,
     /// A directory that keeps compiled kernels.
@@ -154,6 +187,8 @@ impl Default for Options {
             level: Level::default(),
             without_rules: vec![],
             sanitize: false,
+            tolerance: lower::TOLERANCE,
+            tuning: None,
             jobs: 0,
             cache: None,
         }
@@ -244,7 +279,7 @@ pub fn run_until<'f>(
 ) -> Result<Stage<'f>> {
     let mut stage = Stage::Tensor(Cow::Borrowed(func));
     let cx = PassContext { level: options.level, machine: codegen.machine, without: &options.without_rules };
-    for pass in PIPELINE.iter().filter(|p| p.from <= options.level) {
+    for pass in PIPELINE.iter().filter(|p| p.from <= options.level && !(p.is_optional() && cx.leaves_out(p.name))) {
         let start = Instant::now();
         stage = match (&pass.step, stage) {
             (Step::Import, stage) => stage,
@@ -252,7 +287,9 @@ pub fn run_until<'f>(
                 Stage::Tensor(Cow::Owned(run(&func, cx).map_err(|e| Error::Codegen(e.to_string()))?))
             }
             (Step::Lower, Stage::Tensor(func)) => {
-                let options = lower::Options { machine: codegen.machine, sanitize: options.sanitize };
+                let Options { sanitize, tolerance, .. } = *options;
+                let (attention, tuning) = (!cx.leaves_out(ATTENTION), options.tuning.clone());
+                let options = lower::Options { machine: codegen.machine, sanitize, attention, tolerance, tuning };
                 let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;
                 Stage::Kernel(Box::new(lowered))
             }

@@ -75,6 +75,14 @@ impl Build {
         self
     }
 
+    /// What a convolution may be off by where it could be exact, relative to the largest sum of magnitudes of an element of its result: with 2e-5 or more,
+    /// 3x3 convolutions are computed with fewer products.
+    #[must_use]
+    pub fn tolerance(mut self, tolerance: f64) -> Build {
+        self.options.tolerance = tolerance;
+        self
+    }
+
     /// Compile, and tell cargo what to link and when to do this again. Problems become errors of cargo, all of them, and end the build script.
     pub fn compile(self) {
         if let Err(error) = self.try_compile() {

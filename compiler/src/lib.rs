@@ -10,6 +10,7 @@ pub mod native;
 pub mod npy;
 pub mod onnx;
 mod toolchain;
+pub mod tune;
 
 pub use c_header::header as c_header;
 pub use embed::Build;

@@ -1,7 +1,7 @@
 //! `numrsc compile` and what is done with its results: run, bench, check, inspect, link.
 mod common;
 
-use common::{Place, f32s, sample, stderr, stdout, symbolic_model, write_test_folder};
+use common::{Place, convolution_model, f32s, sample, stderr, stdout, symbolic_model, write_test_folder};
 use numrsc::npy;
 use numrsc_ir::{DType, Tensor};
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -127,6 +127,85 @@ fn the_second_time_everything_is_in_the_cache() {
     let output = command.env("XDG_CACHE_HOME", place.path("file")).output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(stderr(&output).contains("without a cache"), "{}", stderr(&output));
+}
+
+#[test]
+fn the_tolerance_chooses_among_convolutions() {
+    let place = Place::new();
+    std::fs::write(place.path("conv.onnx"), convolution_model()).unwrap();
+    let compile = |args: &[&str], kernel: &str| {
+        place.succeed(&[&["compile", "conv.onnx", "-o", "conv.nrsc", "--report", "report.json"], args].concat());
+        let report = json(&std::fs::read_to_string(place.path("report.json")).unwrap());
+        let names: Vec<&str> =
+            report["kernels"].as_array().unwrap().iter().filter_map(|k| k["name"].as_str()).collect();
+        assert!(names.iter().any(|n| n.starts_with(kernel)), "{args:?}: {names:?}");
+        std::fs::read(place.path("conv.nrsc")).unwrap()
+    };
+    let default = compile(&[], "conv_winograd_2x2");
+    compile(&["--tolerance", "0"], "conv_blocks");
+    compile(&["--tolerance", "2e-5"], "conv_winograd_4x4");
+    place.succeed(&["run", "conv.nrsc", "--random", "3", "--output-dir", "loose"]);
+    place.succeed(&["run", "conv.onnx", "--random", "3", "--output-dir", "reference", "--backend", "reference"]);
+    // 288 products of numbers up to 1/2 and 1: magnitudes add up to less than 144.
+    let [got, expected] =
+        ["loose", "reference"].map(|folder| npy::read(&place.path(folder).join("y.npy"), DType::F32).unwrap());
+    let errors = got.to_f64s().into_iter().zip(expected.to_f64s()).map(|(a, b)| (a - b).abs());
+    assert!(errors.fold(0.0, f64::max) < 2e-5 * 144.0);
+    // The cache of kernels does not mix them up.
+    assert_eq!(compile(&["--tolerance", "1e-6"], "conv_winograd_2x2"), default);
+    for wrong in ["-1", "much", "NaN"] {
+        let output = place.numrsc(&["compile", "conv.onnx", &format!("--tolerance={wrong}")]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(stderr(&output).contains("not negative"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn schedules_are_measured_once_and_kept_in_a_file() {
+    let place = Place::new();
+    std::fs::write(place.path("conv.onnx"), convolution_model()).unwrap();
+    let compile = |args: &[&str]| {
+        place.succeed(&[&["compile", "conv.onnx", "--report", "report.json"], args].concat());
+        let report = json(&std::fs::read_to_string(place.path("report.json")).unwrap());
+        (std::fs::read(place.path("conv.nrsc")).unwrap(), report)
+    };
+    let measured = |report: &serde_json::Value| report["options"]["tuned"]["measured_shapes"].clone();
+    let (first, report) = compile(&["--tune"]);
+    assert_eq!((measured(&report), place.path("conv.tune.json").exists()), (1.into(), true));
+    let kept = std::fs::read_to_string(place.path("conv.tune.json")).unwrap();
+    let (second, report) = compile(&["--tune", "--no-cache"]);
+    assert_eq!((measured(&report), second == first), (0.into(), true), "nothing is measured again");
+    assert_eq!(compile(&[]).1["options"]["tuned"], serde_json::Value::Null);
+
+    // The file decides, wherever it is.
+    let mut content = json(&kept);
+    let shape = content["schedules"].as_object().unwrap().keys().next().unwrap().clone();
+    assert!(shape.starts_with("conv of f32[1, ") && shape.contains("strides=[1, 1]"), "{shape}");
+    content["schedules"][&shape] = "direct by 64 kB".into();
+    std::fs::write(place.path("other.json"), content.to_string()).unwrap();
+    let (_, report) = compile(&["--tune=other.json"]);
+    assert_eq!(measured(&report), 0);
+    let names: Vec<&str> = report["kernels"].as_array().unwrap().iter().filter_map(|k| k["name"].as_str()).collect();
+    assert!(names.iter().any(|n| n.starts_with("conv_blocks")), "{names:?}");
+
+    content["schedules"][&shape] = "by magic".into();
+    let stale = content.to_string();
+    content["machine"] = "a slide rule".into();
+    let (elsewhere, unknown) = (content.to_string(), kept.replace("machine", "machinery"));
+    for (text, message) in [
+        (&kept[..kept.len() / 2], "EOF"),
+        (&stale, "`by magic` is no schedule"),
+        (&elsewhere, "`a slide rule`, but this is"),
+        (&unknown, "machinery"),
+    ] {
+        std::fs::write(place.path("other.json"), text).unwrap();
+        let output = place.numrsc(&["compile", "conv.onnx", "--tune=other.json"]);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(stderr(&output).contains("other.json") && stderr(&output).contains(message), "{}", stderr(&output));
+    }
+    // Another tolerance admits other schedules.
+    let output = place.numrsc(&["compile", "conv.onnx", "--tune", "--tolerance", "0"]);
+    assert!(stderr(&output).contains("tolerance 0e0"), "{}", stderr(&output));
 }
 
 #[test]

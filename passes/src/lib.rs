@@ -11,6 +11,7 @@ mod machine;
 pub mod scalar;
 mod unroll;
 mod weights;
+mod widen;
 
 pub use egraph::{Level, optimise};
 pub use error::{Error, Result};
@@ -19,3 +20,4 @@ pub use layout::layout;
 pub use literals::literals;
 pub use machine::Machine;
 pub use unroll::unroll;
+pub use widen::widen;

@@ -9,6 +9,8 @@ pub struct Machine {
     pub registers: u32,
     /// Does `muladd` round once?
     pub fused: bool,
+    /// Does it convert between `f32` and IEEE numbers of 16 bits?
+    pub halves: bool,
 }
 
 impl Machine {

@@ -21,6 +21,8 @@ pub struct Config {
     pub depth: usize,
     /// With `muladd`, whose result depends on whether the target fuses.
     pub muladd: bool,
+    /// With conversions of half floats, which few machines have.
+    pub halves: bool,
     /// With helpers that the kernel calls.
     pub calls: bool,
     /// Vectors have at most this many lanes; 1 for none.
@@ -29,7 +31,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { steps: 40, depth: 3, muladd: false, calls: true, lanes: 16 }
+        Config { steps: 40, depth: 3, muladd: false, halves: false, calls: true, lanes: 16 }
     }
 }
 

@@ -1,6 +1,10 @@
 //! The inner loops of products keep everything in registers: a tile that does not fit would halve its speed, and nothing but the assembly shows it.
 use numrsc::compile::{Codegen, Generator, Options, lower};
-use numrsc_ir::{DType, Dim, Func, Op, Type, parse};
+use numrsc_ir::{
+    DType, Dim, Func, Op, Type,
+    kernel::{Kind, Module},
+    parse,
+};
 use numrsc_tests::{generate, native::options, rng::Rng};
 
 /// Processors with 16 and with 32 vector registers. Convolutions are left out of the last: their tiles are still too large for it.
@@ -125,4 +129,34 @@ fn tiles_stay_in_registers() {
         }
     }
     assert!(failures.is_empty(), "inner loops use the stack:\n{failures}");
+}
+
+/// Processors that convert between `f32` and half floats do so by their instructions, others by arithmetic: nowhere is anything called. Vectors of floats become
+/// integers as vectors.
+#[test]
+fn conversions_are_instructions() {
+    let text = "func(%0: f16[n], %1: f32[n]) {
+        %2 = map %0, %1 {f=add(mul(a0, a0), cast(a1, f16))} : f16[n]
+        %3 = map %1 {f=castsat(a0, u8)} : u8[n]
+        return %2, %3
+    }";
+    let f = parse(text).expect("conversions");
+    let x86 = "x86_64-unknown-linux-gnu";
+    let expected: [(&str, &str, &[&str]); 3] = [
+        (x86, "haswell", &["vcvtph2ps", "vcvtps2ph", "vcvttps2dq"]),
+        (x86, "x86-64-v2", &["cvttps2dq"]),
+        ("aarch64-unknown-linux-gnu", "neoverse-n1", &["fcvtl", "fcvtn"]),
+    ];
+    for (triple, cpu, instructions) in expected {
+        let options = Options { triple: triple.into(), cpu: cpu.into(), ..options(Generator::Llvm) };
+        let codegen = Codegen::new(&options).unwrap_or_else(|e| panic!("{cpu}: {e}"));
+        let lowered = lower(&f, &codegen, &options, &mut vec![]).unwrap_or_else(|e| panic!("{cpu}: {e}"));
+        let llvm = codegen.llvm.as_ref().expect("this is LLVM");
+        let kernels: Vec<_> = lowered.module.functions.iter().filter(|f| f.kind == Kind::Kernel).cloned().collect();
+        let assembly = llvm.assembly(&Module { functions: kernels }).unwrap_or_else(|e| panic!("{cpu}: {e}"));
+        for instruction in instructions {
+            assert!(assembly.contains(instruction), "{cpu}: no {instruction} in\n{assembly}");
+        }
+        assert!(!assembly.contains("hfsf2") && !assembly.contains("sfhf2"), "{cpu}: calls in\n{assembly}");
+    }
 }

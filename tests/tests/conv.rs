@@ -1,7 +1,10 @@
 //! Convolutions in blocks of channels against the evaluator, at sizes that random functions do not reach: tiles that end within rows, borders wider
 //! than tiles, strides, dilations, groups, one to three spatial axes, and sizes that only the run knows. Inputs are small multiples of 1/4, so that every
 //! order of summation gives the same bits.
-use numrsc::{compile::Options, native};
+use numrsc::{
+    compile::{self, Codegen, Options},
+    native,
+};
 use numrsc_ir::{DType, Data, Dim, Func, Op, Tensor, Type, eval::eval, verify};
 use numrsc_passes::{Machine, layout};
 use numrsc_tests::{
@@ -51,8 +54,15 @@ impl Case {
         generate::tensor(&mut Rng::new(7), DType::F32, shape, false)
     }
 
-    /// The convolution alone over blocks, those of the result only if it divides into them; with `open`, all sizes but the channels are symbols.
+    /// The convolution alone over blocks and its operand, numbers for which every order of summation gives the same bits.
     fn blocks(&self, block: usize, open: bool) -> (Func, Tensor) {
+        let (f, shape) = self.function(self.weights(), block, open);
+        (f, generate::tensor(&mut Rng::new(9), DType::F32, shape, false))
+    }
+
+    /// The convolution alone over blocks, those of the result only if it divides into them, and the shape of its operand; with `open`, all sizes but the
+    /// channels are symbols.
+    fn function(&self, weights: Tensor, block: usize, open: bool) -> (Func, Vec<usize>) {
         let out_block = if (self.outputs / self.groups).is_multiple_of(block) { block } else { 1 };
         let out_block = if self.groups > 1 && self.groups == self.outputs { block } else { out_block };
         let in_block = if self.inputs.is_multiple_of(block) { block } else { 1 };
@@ -66,10 +76,10 @@ impl Case {
         }
         let mut f = Func::new();
         let x = f.param(Type::tensor(DType::F32, dims)).expect("a parameter");
-        let w = f.push(Op::Const { value: self.weights() }, &[]).expect("a constant");
+        let w = f.push(Op::Const { value: weights }, &[]).expect("a constant");
         let y = f.push(self.op(in_block as i64, out_block as i64), &[x, w]).expect("a convolution");
         f.set_results(vec![y]);
-        (f, generate::tensor(&mut Rng::new(9), DType::F32, shape, false))
+        (f, shape)
     }
 }
 
@@ -165,6 +175,75 @@ fn blocks_of_channels() {
     }
 }
 
+/// F(4x4, 3x3) rounds otherwise than the sum of products, by as much as the documentation says.
+#[test]
+fn large_tiles_stay_within_their_bound() {
+    const BOUND: f64 = 1.5e-5;
+    let three = |channels: [usize; 2], input: [usize; 2], pads: (i64, i64)| {
+        Case::new([channels[0], channels[1], 1], &input, &[3, 3], 1, pads)
+    };
+    // Those that are too small for large tiles have them if only the run knows.
+    let cases = [
+        (three([32, 16], [4, 4], (1, 1)), true),
+        (three([32, 24], [9, 13], (1, 1)), true),
+        (three([160, 40], [19, 6], (0, 2)), true),
+        (three([64, 64], [21, 34], (1, 1)), false),
+        (three([32, 40], [31, 27], (2, 0)), false),
+        (Case { images: 2, ..three([256, 16], [23, 23], (0, 0)) }, false),
+    ];
+    let mut worst = 0f64;
+    for (seed, (case, open)) in cases.iter().enumerate() {
+        let mut rng = Rng::new(seed as u64);
+        // Of any sign and of very different sizes.
+        let mut any = |shape: &[usize]| {
+            let number = |rng: &mut Rng| {
+                let fraction = (rng.draw() >> 40) as f32 / (1 << 23) as f32 - 1.0;
+                if rng.one_in(50) { fraction * 100.0 } else { fraction }
+            };
+            let numbers: Vec<f32> = (0..shape.iter().product()).map(|_| number(&mut rng)).collect();
+            Tensor::from_f32(shape, &numbers)
+        };
+        let magnitudes = |t: &Tensor| {
+            let numbers: Vec<f32> = t.to_f64s().iter().map(|x| x.abs() as f32).collect();
+            Tensor::from_f32(t.shape(), &numbers)
+        };
+        let weights = any(case.weights().shape());
+        for (generator, block) in GENERATORS.into_iter().zip([8, 4]) {
+            let (f, shape) = case.function(weights.clone(), block, *open);
+            let x = any(&shape);
+            let (sums, _) = case.function(magnitudes(&weights), block, *open);
+            let scale = eval(&sums, &[Data::Tensor(magnitudes(&x))]).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            let scale = numbers(&scale[0]).into_iter().fold(0.0, f64::max);
+            let inputs = [Data::Tensor(x)];
+            let expected = eval(&f, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+
+            let options = Options { tolerance: BOUND, ..options(generator) };
+            let codegen = Codegen::new(&options).expect("a generator");
+            if codegen.machine.lanes(4) as usize != block {
+                continue;
+            }
+            let lowered =
+                compile::lower(&f, &codegen, &options, &mut vec![]).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            let names: Vec<&str> = lowered.module.functions.iter().map(|f| &*f.name).collect();
+            assert!(names.iter().any(|n| n.starts_with("conv_winograd_4x4")), "{case:?}: {names:?}");
+            let model = native::load(&f, &options).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            let got = [1, 2, 8]
+                .map(|threads| native::run(&model, &inputs, threads).unwrap_or_else(|e| panic!("{case:?}: {e}")));
+            assert!(got.iter().all(|other| same(&other[0], &got[0][0])), "{generator:?}: threads change {case:?}");
+            let errors = numbers(&got[0][0]).into_iter().zip(numbers(&expected[0])).map(|(a, b)| (a - b).abs() / scale);
+            let error = errors.fold(0.0, f64::max);
+            assert!(error <= BOUND, "{generator:?}: {case:?} is off by {error:e}");
+            worst = worst.max(error);
+        }
+    }
+    println!("the largest error was {worst:e}");
+}
+
+fn numbers(data: &Data) -> Vec<f64> {
+    let Data::Tensor(t) = data else { panic!("a tensor") };
+    t.to_f64s()
+}
+
 /// Equal numbers; zeros may differ in sign.
 fn same(a: &Data, b: &Data) -> bool {
     let (Data::Tensor(a), Data::Tensor(b)) = (a, b) else { return false };
@@ -173,7 +252,7 @@ fn same(a: &Data, b: &Data) -> bool {
 
 #[test]
 fn layout_changes_no_results() {
-    let machine = |bytes| Machine { vector_bytes: bytes, registers: 16, fused: true };
+    let machine = |bytes| Machine { vector_bytes: bytes, registers: 16, fused: true, halves: true };
     for case in cases().into_iter().filter(|c| c.input.len() == 2 && c.groups == 1) {
         let f = network(&case);
         let shape: Vec<usize> = [&[case.images, case.inputs], &case.input[..]].concat();

@@ -103,8 +103,8 @@ fn function(input: &str) -> Func {
 }
 
 fn lowered(input: &str) -> Lowered {
-    let machine = Machine { vector_bytes: 16, registers: 16, fused: true };
-    let lowered = lower(&function(input), &Options { machine, sanitize: false });
+    let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true };
+    let lowered = lower(&function(input), &Options::new(machine));
     let lowered = lowered.unwrap_or_else(|e| panic!("{e}\n{input}"));
     kernel::verify(&lowered.module).unwrap_or_else(|e| panic!("{e}\n{input}"));
     lowered
@@ -128,7 +128,16 @@ fn unroll() {
     });
 }
 
-const AVX2: Machine = Machine { vector_bytes: 32, registers: 16, fused: true };
+#[test]
+fn widen() {
+    run("widen", |input| {
+        let widened = numrsc_passes::widen(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&widened).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        widened.to_string()
+    });
+}
+
+const AVX2: Machine = Machine { vector_bytes: 32, registers: 16, fused: true, halves: true };
 
 /// Which composites are found.
 #[test]
@@ -156,7 +165,7 @@ fn optimise() {
 #[test]
 fn layout() {
     run("layout", |input| {
-        let machine = Machine { vector_bytes: 16, registers: 16, fused: true };
+        let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true };
         let func = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         let func = numrsc_passes::layout(&func, machine).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&func).unwrap_or_else(|e| panic!("{e}\n{input}"));

@@ -15,7 +15,7 @@ fn cases(config: Config) -> impl Iterator<Item = (u64, Case)> {
 
 #[test]
 fn random_kernels_verify_and_read_back() {
-    for (seed, case) in cases(Config { muladd: true, ..Config::default() }) {
+    for (seed, case) in cases(Config { muladd: true, halves: true, ..Config::default() }) {
         kernel::verify(&case.module).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.module));
         let text = case.module.to_string();
         let again = kernel::parse(&text).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
@@ -39,7 +39,7 @@ fn random_kernels_run() {
 #[test]
 fn random_kernels_use_everything() {
     let mut used = BTreeSet::new();
-    for (_, case) in cases(Config { muladd: true, ..Config::default() }) {
+    for (_, case) in cases(Config { muladd: true, halves: true, ..Config::default() }) {
         case.module.functions.iter().for_each(|f| collect(&f.body, &mut used));
     }
     fn words<T: Words>() -> impl Iterator<Item = &'static str> {
@@ -87,8 +87,9 @@ fn cranelift_for_the_plainest_cpu_does_what_the_interpreter_does() {
 
 fn compare(backend: &dyn Backend) {
     let count = std::env::var("NUMRSC_RANDOM_COUNT").map_or(SEEDS, |n| n.parse().unwrap());
+    let halves = backend.name() == "llvm" && backend.target().machine().halves;
     for seed in 0..count {
-        let case = random(seed, &Config { steps: 10 + seed as usize % 60, ..Config::default() });
+        let case = random(seed, &Config { steps: 10 + seed as usize % 60, halves, ..Config::default() });
         let expected = case.interpret().unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.module));
         let got = run(backend, &case).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.module));
         if got == expected {

@@ -16,7 +16,7 @@ use numrsc_tests::{
 };
 use std::collections::BTreeSet;
 
-const MACHINE: Machine = Machine { vector_bytes: 32, registers: 16, fused: true };
+const MACHINE: Machine = Machine { vector_bytes: 32, registers: 16, fused: true, halves: true };
 
 #[test]
 fn every_rule_is_sound() {
@@ -44,6 +44,8 @@ const WRONG: &[Rule] = &[
     rule("sums over other axes",             "(reduce (transpose ?x ?p) ?f ?a)",       "(transpose (reduce ?x ?f ?a) (kept ?p ?a))"),
     rule("operands exchanged",               "(transpose (contract ?a ?b ?ab ?bb ?as ?bs) ?p)", "(contract ?b ?a ?bb ?ab ?bs ?as)"),
     rule("max is min",                       "(reduce (reduce ?x max ?a) min ?b)",     "(reduce ?x max (union ?a ?b))"),
+    rule("looks up other rows",              "(call ?f (gather ?t ?i 0 0) (gather ?u ?j 0 0))", "(gather (call ?f ?t ?u) ?i 0 0)"),
+    rule("a row of nothing is the last row", "(contract (cast (eq (broadcast ?i ?s ?a) (broadcast ?n ?s ?b)) ?t) ?w [] [] ?k [0])", "(gather ?w (min (max (cast (reshape ?i (without ?s ?k)) i64) 0) (sub (rows ?w) 1)) 0 0)").when(&["(counts_along ?n ?s ?b)", "(repeats_last ?i ?s ?a)", "(same_count ?i (without ?s ?k))", "(last_axis ?k ?s)", "(finite ?w)"]),
     rule("a product is a sum, roughly",      "(mul ?x ?y)",                            "(add ?x ?y)").rounding(),
 ];
 

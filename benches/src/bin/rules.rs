@@ -1,7 +1,7 @@
-//! What single rules of the optimiser are worth: a model compiled with and without a rule, run in turns.
+//! What single rewrites are worth: a model compiled with and without one, run in turns.
 //!
-//! `cargo run --release -p numrsc-benches --bin rules [MODEL RULE…]`: these rules on this model of the corpus (`numrsc inspect --explain` prints which ones
-//! a model uses), or those of the table in docs/optimiser.md.
+//! `cargo run --release -p numrsc-benches --bin rules [MODEL RULE…]`: these on this model of the corpus (whatever `numrsc compile --without-rule` takes;
+//! `numrsc inspect --explain` prints which rules a model uses), or those of the table in docs/optimiser.md.
 use clap::Parser;
 use numrsc::compile::Options;
 use numrsc_benches::{
@@ -31,12 +31,15 @@ struct Args {
 }
 
 /// Rewrites that ONNX Runtime's optimiser does not do, each on a model that has it.
-const SHOWN: [(&str, &str); 5] = [
-    ("swift_f0", "share-operand"),
-    ("swift_f0", "pad-pad"),
+const SHOWN: [(&str, &str); 8] = [
+    ("magika_v3_3", "contract-one-hot"),
+    ("magika_v3_3", "call-gathers"),
+    ("oww_melspec", "pow-two"),
+    ("llama_tiny_dynamo", "pow-two"),
+    ("whisper_tiny_encoder_ts", "attention"),
+    ("lore_process", "attention"),
+    ("basic_pitch", "share-operand"),
     ("basic_pitch", "concat-concat"),
-    ("khmercut_int8", "call-transpose-number"),
-    ("dnsmos_sig_bak_ovr", "conv-pointwise"),
 ];
 
 fn main() -> ExitCode {

@@ -1,18 +1,21 @@
 //! Conversions between element types.
-use super::emitter::Emitter;
+use super::emitter::{Emitter, Refused};
 use super::parts::{Form, Parts, int_part, lane_type, part_count, part_type};
 use cranelift::prelude::{InstBuilder, Value, types};
 use numrsc_ir::kernel::{Convert, Elem, Ty};
 
 impl Emitter<'_> {
-    pub(super) fn convert(&mut self, op: Convert, a: &Parts, to: Elem) -> Parts {
+    pub(super) fn convert(&mut self, op: Convert, a: &Parts, to: Elem) -> Refused<Parts> {
         let ty = a.ty.with(to);
+        if op == Convert::Half {
+            return Err("numbers of 16 bits are converted by other instructions here".into());
+        }
         if let Some(packed) = self.convert_packed(op, a, ty) {
-            return Parts::packed(ty, packed);
+            return Ok(Parts::packed(ty, packed));
         }
         let from = a.ty.elem;
         let lanes = self.lanes(a).into_iter().map(|x| self.convert_lane(op, x, from, to)).collect();
-        Parts::lanes(ty, lanes)
+        Ok(Parts::lanes(ty, lanes))
     }
 
     /// Lanes of integers to another width, by the steps of one doubling or halving.
@@ -115,7 +118,7 @@ impl Emitter<'_> {
                 Some(self.resize(whole, lanes, 32, to.bits(), false))
             }
             Convert::Bits => Some(self.packed(a)?.into_iter().map(|v| self.cast(part, v)).collect()),
-            Convert::FToS | Convert::FToU | Convert::Pointer => None,
+            Convert::FToS | Convert::FToU | Convert::Half | Convert::Pointer => None,
         }
     }
 
@@ -203,6 +206,7 @@ impl Emitter<'_> {
             }
             Convert::Bits if lane_type(from) != ty => self.cast(ty, x),
             Convert::Bits | Convert::Pointer => x,
+            Convert::Half => unreachable!("refused before"),
         }
     }
 

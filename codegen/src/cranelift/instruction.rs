@@ -57,7 +57,7 @@ impl Emitter<'_> {
             }
             Inst::Convert(op, a) => {
                 let a = self.get(*a)?;
-                self.convert(*op, &a, ty.elem)
+                self.convert(*op, &a, ty.elem)?
             }
             Inst::Splat(a) => {
                 let scalar = self.scalar(*a)?;

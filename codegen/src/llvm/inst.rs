@@ -259,10 +259,12 @@ impl Emitter<'_> {
             Convert::Narrow => "trunc",
             Convert::SExt => "sext",
             Convert::ZExt => "zext",
+            Convert::Half => return self.half(a, to),
             Convert::Float if from.elem == Elem::F32 => "fpext",
             Convert::Float => "fptrunc",
             Convert::SToF => "sitofp",
             Convert::UToF => "uitofp",
+            Convert::FToS if to.elem == Elem::I32 && to.lanes > 1 => return self.vector_to_i32(a, to),
             Convert::FToS => return self.saturating("fptosi", a, to),
             Convert::FToU => return self.saturating("fptoui", a, to),
             Convert::Bits => "bitcast",
@@ -270,6 +272,36 @@ impl Emitter<'_> {
             Convert::Pointer => "inttoptr",
         };
         format!("{op} {} to {}", self.typed(a), ll(to))
+    }
+
+    /// Between `f32` and the bits of LLVM's `half`.
+    fn half(&mut self, a: V, to: Ty) -> String {
+        let half = if to.lanes == 1 { "half".into() } else { format!("<{} x half>", to.lanes) };
+        let a = self.typed(a);
+        let (first, second) = if to.elem == Elem::F32 { ("bitcast", "fpext") } else { ("fptrunc", "bitcast") };
+        let x = self.temp(&format!("{first} {a} to {half}"));
+        format!("{second} {half} {x} to {}", ll(to))
+    }
+
+    /// As LLVM's saturating conversion, of which it makes vectors one by one.
+    fn vector_to_i32(&mut self, a: V, to: Ty) -> String {
+        // The largest float that is an `i32`: all above are clamped to it, and then replaced.
+        const LARGEST: [f64; 2] = [2_147_483_520.0, 2_147_483_647.0];
+        let (from, x) = (self.ty(a), self.name(a));
+        let (kind, mask) = (ll(from), ll(to.with(Elem::I1)));
+        let (low, high) = (float(from, f64::from(i32::MIN)), float(from, LARGEST[usize::from(from.elem == Elem::F64)]));
+        let above = self.temp(&format!("fcmp ogt {kind} {x}, {low}"));
+        let y = self.temp(&format!("select {mask} {above}, {kind} {x}, {kind} {low}"));
+        let below = self.temp(&format!("fcmp olt {kind} {y}, {high}"));
+        let y = self.temp(&format!("select {mask} {below}, {kind} {y}, {kind} {high}"));
+        let mut whole = self.temp(&format!("fptosi {kind} {y} to {}", ll(to)));
+        if from.elem == Elem::F32 {
+            let over = self.temp(&format!("fcmp ogt {kind} {x}, {high}"));
+            let most = constant(to, i32::MAX as u64);
+            whole = self.temp(&format!("select {mask} {over}, {} {most}, {} {whole}", ll(to), ll(to)));
+        }
+        let nan = self.temp(&format!("fcmp uno {kind} {x}, {x}"));
+        format!("select {mask} {nan}, {} zeroinitializer, {} {whole}", ll(to), ll(to))
     }
 
     fn saturating(&mut self, op: &str, a: V, to: Ty) -> String {
@@ -308,6 +340,14 @@ impl Emitter<'_> {
         let mut ty = self.ty(a);
         if !ty.lanes.is_power_of_two() {
             return Err(self.unsupported(format!("the lanes of {ty} cannot be halved")));
+        }
+        if ty.elem == Elem::I1 && matches!(op, Binary::And | Binary::Or) && ty.lanes > 1 {
+            // LLVM makes a test of all lanes together out of this, but not out of halves.
+            let name = format!("llvm.vector.reduce.{}.{}", if op == Binary::And { "and" } else { "or" }, overload(ty));
+            self.needs.intrinsics.insert(format!("declare i1 @{name}({})", ll(ty)));
+            let right = format!("call i1 @{name}({})", self.typed(a));
+            self.set(out, &right);
+            return Ok(());
         }
         let mut value = self.name(a);
         while ty.lanes > 1 {

@@ -546,6 +546,7 @@ fn converted(op: Convert, from: Elem, to: Elem, x: u64) -> u64 {
             let limit = 1i128 << (to.bits() - 1);
             (float(from, x) as i128).clamp(-limit, limit - 1) as u64 & mask(to)
         }
+        Convert::Half => unreachable!("not for this machine"),
         Convert::FToU => (float(from, x) as i128).clamp(0, i128::from(mask(to))) as u64,
     }
 }

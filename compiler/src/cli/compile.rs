@@ -6,6 +6,7 @@ use numrsc::{
     compile::{self, Artifact, Codegen, Options, Phases},
     emit,
     onnx::{Model, import},
+    tune::{self, Tuned},
 };
 use numrsc_ir::Func;
 use std::{
@@ -34,6 +35,10 @@ pub(crate) struct Args {
     pub(crate) import: ImportArgs,
     #[command(flatten)]
     build: BuildArgs,
+    /// Measure schedules of convolutions on this machine and keep the fastest in a file; with the file, nothing is measured
+    /// [default: the model's name with .tune.json, next to it]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    tune: Option<Option<PathBuf>>,
     /// Write all there is to know about the result as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -91,6 +96,7 @@ pub(crate) struct Written<'a> {
     pub(crate) footprint: Option<&'a emit::Footprint>,
     pub(crate) result: Compiled<'a>,
     pub(crate) phases: &'a Phases,
+    pub(crate) tuned: Option<&'a Tuned>,
 }
 
 /// Text needs no code.
@@ -125,6 +131,16 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         None if args.emit == Emit::Exe => PathBuf::from(&name),
         None => PathBuf::from(format!("{name}.{}", args.emit.suffix())),
     };
+    let tuned = args.tune.as_ref().map(|file| {
+        let start = Instant::now();
+        let beside = || args.model.with_file_name(format!("{name}.tune.json"));
+        let file = file.clone().unwrap_or_else(beside);
+        let tuned = tune::tune(&func, &codegen, &options, &file);
+        phases.push(("tune", start.elapsed()));
+        tuned
+    });
+    let tuned = tuned.transpose()?;
+    options.tuning = tuned.as_ref().map(|t| t.tuning.clone());
     let lowered = compile::lower(&func, &codegen, &options, &mut phases)?;
     let kind = args.emit.suffix();
     let common = |header, result, phases| Written {
@@ -139,6 +155,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         footprint: None,
         result,
         phases,
+        tuned: tuned.as_ref(),
     };
 
     if let Emit::Nir | Emit::LlvmIr | Emit::Asm = args.emit {
@@ -161,7 +178,9 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         compile::generate(&func, &name, &codegen, lowered, &options, Some(&|done, all| progress.at(done, all)), phases);
     progress.end();
     let artifact = artifact?;
-    let version = |cpu: &String| build(&func, &args.model, &Options { cpu: cpu.clone(), ..options.clone() }, quiet);
+    // What was measured is about the last of them.
+    let other = |cpu: &String| Options { cpu: cpu.clone(), tuning: None, ..options.clone() };
+    let version = |cpu: &String| build(&func, &args.model, &other(cpu), quiet);
     let others = other_cpus.iter().map(version).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
     let symbol = symbol(&output, args.emit);

@@ -18,7 +18,7 @@ use numrsc::{
     onnx::{Model, import},
 };
 use numrsc_ir::{Func, Type};
-use numrsc_passes::Level;
+use numrsc_passes::{Level, lower};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -105,13 +105,13 @@ struct LevelArgs {
     /// 0: nothing; 1: constants and cleanups; 2: all rules that keep every bit; 3: also rules that change floats by rounding, and a wider search
     #[arg(short = 'O', value_name = "LEVEL", default_value = "2", value_parser = parse_level)]
     level: Level,
-    /// Do not use a rule of the optimiser (see `numrsc inspect --explain`); may be given more than once
+    /// Do without a rule of the optimiser (see `numrsc inspect --explain`), a pass such as `unroll` or `layout`, or `attention` in one kernel; may be given more than once
     #[arg(long, value_name = "RULE", value_parser = known_rule)]
     without_rule: Vec<String>,
 }
 
 fn known_rule(name: &str) -> Result<String, String> {
-    match numrsc_passes::egraph::rule_names().contains(&name) {
+    match numrsc::compile::optional_names().contains(&name) {
         true => Ok(name.to_owned()),
         false => Err("there is no such rule".into()),
     }
@@ -127,6 +127,13 @@ fn parse_level(text: &str) -> Result<Level, String> {
     }
 }
 
+fn parse_tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(tolerance) if tolerance >= 0.0 => Ok(tolerance),
+        _ => Err("a tolerance is a number that is not negative, such as 2e-5".into()),
+    }
+}
+
 /// Options of commands that generate code.
 #[derive(Debug, clap::Args)]
 struct BuildArgs {
@@ -139,6 +146,9 @@ struct BuildArgs {
     /// Check every access of memory at run time
     #[arg(long)]
     sanitize: bool,
+    /// What a convolution may be off by, relative to its largest sum of magnitudes: 0 for none by Winograd's algorithm, 2e-5 for F(4x4, 3x3)
+    #[arg(long, value_name = "REL", default_value_t = lower::TOLERANCE, value_parser = parse_tolerance)]
+    tolerance: f64,
     /// Threads that compile [default: all cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -157,6 +167,8 @@ impl BuildArgs {
             level: self.level.level,
             without_rules: self.level.without_rule.clone(),
             sanitize: self.sanitize,
+            tolerance: self.tolerance,
+            tuning: None,
             jobs: self.jobs.map_or(0, NonZeroUsize::get),
             cache: if self.no_cache { None } else { cache_directory(quiet) },
         }

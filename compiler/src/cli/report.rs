@@ -40,6 +40,9 @@ pub(crate) fn people(w: &Written<'_>) {
             row("cached", format!("{cached} functions were compiled before"));
         }
     }
+    if let Some(tuned) = w.tuned {
+        row("schedules", format!("{} measured, kept in {}", tuned.measured, tuned.file.display()));
+    }
     row("weights", bytes(lowered.weights.size() as usize));
     if let Some(footprint) = w.footprint {
         let ram = footprint.ram_bytes.map_or("as the sizes ask for".into(), |n| bytes(n as usize));
@@ -100,6 +103,8 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
             "level": w.options.level as u8,
             "without_rules": w.options.without_rules,
             "sanitize": w.options.sanitize,
+            "tolerance": w.options.tolerance,
+            "tuned": w.tuned.map(|t| serde_json::json!({ "file": t.file.display().to_string(), "measured_shapes": t.measured })),
             "jobs": w.options.jobs,
             "cache": w.options.cache.as_ref().map(|c| c.display().to_string()),
         },

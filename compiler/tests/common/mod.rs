@@ -67,24 +67,45 @@ const F32: i32 = 1;
 
 /// `y = relu(x) * scale` for `x: f32[batch, 3]`.
 pub(crate) fn symbolic_model() -> Vec<u8> {
-    let sizes = [DimensionValue::Param("batch".into()), DimensionValue::Value(3)];
-    let value = |name: &str| {
-        let dim = sizes.iter().map(|size| Dimension { value: Some(size.clone()) }).collect();
-        let ty = TensorType { elem_type: F32, shape: Some(TensorShapeProto { dim }) };
-        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(ty)) }) }
-    };
-    let node = |op: &str, inputs: &[&str], output: &str| NodeProto {
+    let nodes = vec![node("Relu", &["x"], "r"), node("Mul", &["r", "scale"], "y")];
+    model(
+        &[DimensionValue::Param("batch".into()), DimensionValue::Value(3)],
+        nodes,
+        "scale",
+        f32s(&[3], &[1.0, 10.0, 100.0]),
+    )
+}
+
+/// A 3x3 convolution of `x: f32[1, 32, 24, 24]` to as many channels.
+pub(crate) fn convolution_model() -> Vec<u8> {
+    let weights: Vec<f32> = (0..32 * 32 * 9).map(|i| (i * 37 % 101) as f32 / 101.0 - 0.5).collect();
+    let sizes = [1, 32, 24, 24].map(DimensionValue::Value);
+    model(&sizes, vec![node("Conv", &["x", "w"], "y")], "w", f32s(&[32, 32, 3, 3], &weights))
+}
+
+fn node(op: &str, inputs: &[&str], output: &str) -> NodeProto {
+    NodeProto {
         op_type: op.into(),
         input: inputs.iter().map(ToString::to_string).collect(),
         output: vec![output.into()],
         ..NodeProto::default()
+    }
+}
+
+/// From `x` of these sizes to `y`, with one constant.
+fn model(sizes: &[DimensionValue], node: Vec<NodeProto>, name: &str, constant: TensorProto) -> Vec<u8> {
+    let value = |name: &str, sizes: Option<&[DimensionValue]>| {
+        let dims =
+            |sizes: &[DimensionValue]| sizes.iter().map(|size| Dimension { value: Some(size.clone()) }).collect();
+        let ty = TensorType { elem_type: F32, shape: sizes.map(|sizes| TensorShapeProto { dim: dims(sizes) }) };
+        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(ty)) }) }
     };
     let graph = GraphProto {
         name: "main".into(),
-        node: vec![node("Relu", &["x"], "r"), node("Mul", &["r", "scale"], "y")],
-        initializer: vec![TensorProto { name: "scale".into(), ..f32s(&[3], &[1.0, 10.0, 100.0]) }],
-        input: vec![value("x")],
-        output: vec![value("y")],
+        node,
+        initializer: vec![TensorProto { name: name.into(), ..constant }],
+        input: vec![value("x", Some(sizes))],
+        output: vec![value("y", None)],
         ..GraphProto::default()
     };
     let model = ModelProto {

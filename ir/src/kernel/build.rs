@@ -15,6 +15,8 @@ use std::collections::{HashMap, HashSet};
 
 #[derive(Debug)]
 pub struct Builder {
+    /// May code use [`Convert::Half`]?
+    pub halves: bool,
     kind: Kind,
     params: Vec<V>,
     types: Vec<Ty>,
@@ -57,6 +59,7 @@ impl Builder {
     /// A function of the given kind; a kernel's `begin`, `end` and `worker` are not among `params`.
     pub fn new(kind: Kind, params: &[Ty]) -> Builder {
         let mut b = Builder {
+            halves: false,
             kind,
             params: vec![],
             types: vec![],

@@ -289,6 +289,8 @@ pub enum Convert {
     ZExt,
     /// Between `f32` and `f64`, to nearest even.
     Float,
+    /// Between `f32` and the bits of an IEEE number of 16 bits as `i16`, to nearest even. Only for machines that say so.
+    Half,
     /// Integers to floats, signed and unsigned, to nearest even.
     SToF,
     UToF,

@@ -554,6 +554,7 @@ fn convert(op: Convert, from: Ty, to: Ty) -> Check {
     let fits = match op {
         Convert::Narrow => a.is_int() && b.is_int() && b.bits() < a.bits(),
         Convert::SExt | Convert::ZExt => a.is_int() && b.is_int() && b.bits() > a.bits(),
+        Convert::Half => matches!((a, b), (Elem::F32, Elem::I16) | (Elem::I16, Elem::F32)),
         Convert::Float => a.is_float() && b.is_float() && a != b,
         Convert::SToF | Convert::UToF => a.is_int() && b.is_float(),
         Convert::FToS | Convert::FToU => a.is_float() && b.is_int() && b != Elem::I1,

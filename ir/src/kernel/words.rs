@@ -61,7 +61,7 @@ words! {
     Compare { Eq = "eq", Ne = "ne", Lt = "lt", Le = "le", ULt = "ult", ULe = "ule" }
     Convert {
         Narrow = "narrow", SExt = "sext", ZExt = "zext", Float = "float", SToF = "stof", UToF = "utof", FToS = "ftos",
-        FToU = "ftou", Bits = "bits", Pointer = "pointer",
+        FToU = "ftou", Half = "half", Bits = "bits", Pointer = "pointer",
     }
     Host { Arena = "arena", Alloc = "alloc", Free = "free" }
     Axis { Serial = "serial", Unrolled = "unrolled", Block = "block", Thread = "thread" }

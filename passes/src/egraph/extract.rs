@@ -97,13 +97,15 @@ impl Problem {
         best
     }
 
-    /// Classes that cost much, are not chosen, and that more than one other class could use.
+    /// Classes that cost much, that more than one other class could use, and that fewer do.
     fn costly(&self, choice: &Choice) -> Vec<usize> {
         const MUCH: u64 = 100_000;
         let cheapest = |c: &Class| c.terms.iter().map(|t| t.1).min().unwrap_or(0);
+        let does_without =
+            |p: &usize, c: usize| choice.chosen.get(p).is_some_and(|t| !self.classes[*p].terms[*t].2.contains(&c));
         (0..self.classes.len())
-            .filter(|c| !choice.chosen.contains_key(c) && self.parents[*c].len() > 1)
-            .filter(|c| cheapest(&self.classes[*c]) > MUCH)
+            .filter(|c| self.parents[*c].len() > 1 && cheapest(&self.classes[*c]) > MUCH)
+            .filter(|&c| !choice.chosen.contains_key(&c) || self.parents[c].iter().any(|p| does_without(p, c)))
             .collect()
     }
 

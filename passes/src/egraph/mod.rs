@@ -50,8 +50,8 @@ impl Level {
     fn limits(self) -> (usize, usize) {
         match self {
             Level::O0 | Level::O1 => (0, 0),
-            Level::O2 => (8, 8_000),
-            Level::O3 => (12, 20_000),
+            Level::O2 => (16, 8_000),
+            Level::O3 => (24, 20_000),
         }
     }
 

@@ -189,8 +189,10 @@ impl Conv {
         let (lanes, width) = (tile.lanes, tile.width());
         let fitting = self.depth().as_const().map_or(width, |d| PACKED / d.max(1));
         let block = (fitting / width).clamp(1, 8) * width;
+        // An odd number of panels lies in a row: those of one panel would share a few sets of the cache otherwise.
+        let pitch = ((block / width) | 1) * width;
 
-        let bytes = &(&self.depth() * &Dim::Const(block)) * &Dim::Const(scalar::memory(self.dtype).size());
+        let bytes = &(&self.depth() * &Dim::Const(pitch)) * &Dim::Const(scalar::memory(self.dtype).size());
         let aligned = &bytes.ceil_div(&Dim::Const(64)) * &Dim::Const(64);
         let stride = cx.uniform(&aligned);
         let own = cx.b.mul(worker, stride);
@@ -217,7 +219,7 @@ impl Conv {
             let here = cx.b.binary(Binary::SMin, left, most);
             let count = cx.fresh(false);
             cx.symbols.insert(count.clone(), here);
-            self.pack(cx, packed, block, (&image, &group), start, here);
+            self.pack(cx, packed, pitch, (&image, &group), start, here);
 
             let (row, column, depth) = (cx.fresh(false), cx.fresh(false), cx.variable(&self.depth()));
             let (panel, within) = (cx.fresh(false), cx.fresh(false));
@@ -231,9 +233,9 @@ impl Conv {
                 b: Place {
                     pointer: packed,
                     dtype: self.dtype,
-                    position: &(&(&sym(&depth) * &Dim::Const(block)) + &(&sym(&panel) * &Dim::Const(width)))
+                    position: &(&(&sym(&depth) * &Dim::Const(pitch)) + &(&sym(&panel) * &Dim::Const(width)))
                         + &sym(&within),
-                    length: &self.depth() * &Dim::Const(block),
+                    length: &self.depth() * &Dim::Const(pitch),
                     changes: true,
                     padded: true,
                     widen: None,
@@ -258,8 +260,8 @@ impl Conv {
         (Kernel { function: builder.finish("conv", vec![]), args, extent, work, in_place }, bytes)
     }
 
-    /// Fill `packed[depth][pixel]` for the pixels `start .. start + count` of an image and group.
-    fn pack(&self, cx: &mut Cx<'_>, packed: V, block: i64, (image, group): (&Sym, &Sym), start: V, count: V) {
+    /// Fill `packed[depth][pixel]`, rows of `pitch` elements, for the pixels `start .. start + count` of an image and group.
+    fn pack(&self, cx: &mut Cx<'_>, packed: V, pitch: i64, (image, group): (&Sym, &Sym), start: V, count: V) {
         let space = self.output.len();
         let last = space.checked_sub(1);
         let line = last.map_or(Dim::ONE, |l| self.output[l].clone());
@@ -278,7 +280,7 @@ impl Conv {
         let sym = |s: &Sym| Dim::sym(s.clone());
         let tap_index: Vec<Dim> = std::iter::once(&channel).chain(&taps).map(sym).collect();
         let tap_sizes: Vec<Dim> = std::iter::once(&self.group_channels).chain(&self.window).cloned().collect();
-        let place = &super::index::linear(&tap_index, &tap_sizes) * &Dim::Const(block);
+        let place = &super::index::linear(&tap_index, &tap_sizes) * &Dim::Const(pitch);
         let plane = &(&(&sym(image) * &self.channels) + &(&sym(group) * &self.group_channels)) + &sym(&channel);
         let source = self.place(cx, self.x, Dim::ZERO);
         cx.carry(&loops, &[], &mut |cx, _| {

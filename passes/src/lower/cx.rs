@@ -4,17 +4,22 @@
 //! operands, so that maps and views fuse into whoever asks. The builder moves what does not change out of the loops.
 use super::{
     fuse::{Scope, view_index},
-    index::{Index, linear},
+    index::{Index, linear, mentions},
+    nest::Reads,
     shared::{Arg, Shared},
     tile::Place,
 };
 use crate::scalar;
 use numrsc_ir::{
-    DType, Dim, Op, Value,
+    DType, Dim, Op, Scalar, ScalarFn, Value,
     dim::Sym,
-    kernel::{Binary, Compare, Ty, V, build::Builder},
+    kernel::{Binary, Block, Compare, Convert, Elem, Ty, V, build::Builder},
+    scalar::Step,
 };
 use std::collections::{BTreeMap, HashMap};
+
+/// Conditions of so many steps are computed only where they may hold.
+const GUARDED_STEPS: usize = 24;
 
 /// The variable of the loop whose rounds are the lanes of vectors, and its value in lane 0.
 #[derive(Clone)]
@@ -72,6 +77,7 @@ pub(crate) struct Cx<'c> {
 
 impl<'c> Cx<'c> {
     pub(crate) fn new(b: &'c mut Builder, shared: &'c mut Shared, scope: &'c Scope<'c>, home: Home<'c>) -> Cx<'c> {
+        b.halves = shared.machine.halves;
         Cx {
             b,
             shared,
@@ -271,10 +277,12 @@ impl<'c> Cx<'c> {
                 let x = self.uniform(&dim);
                 self.b.splat(x, self.lanes)
             }
+            Op::Iota { dtype: DType::I32, axis, .. } if self.lanes > 1 => self.index_value32(&index[*axis as usize]),
             Op::Iota { dtype, axis, .. } => {
                 let x = self.index_value(&index[*axis as usize]);
                 scalar::call(self.b, numrsc_ir::ScalarFn::Cast, &[DType::I64], *dtype, &[x])
             }
+            Op::Map { f } if self.guard_of(f, args).is_some() => self.guarded(f, args, index),
             Op::Map { f } => {
                 let dtypes: Vec<DType> = args.iter().map(|&a| self.dtype(a)).collect();
                 let xs: Vec<V> = args.iter().map(|&a| self.value(a, index)).collect();
@@ -323,6 +331,60 @@ impl<'c> Cx<'c> {
         }
     }
 
+    /// The low half of an index as `i32` numbers in every lane.
+    fn index_value32(&mut self, x: &Dim) -> V {
+        let Index::Steps(first, step) = self.index(x) else {
+            let wide = self.index_value(x);
+            return self.b.convert(Convert::Narrow, wide, Elem::I32);
+        };
+        let ty = Ty::vector(Elem::I32, self.lanes);
+        let first = self.b.convert(Convert::Narrow, first, Elem::I32);
+        let (first, iota, step) = (self.b.splat(first, self.lanes), self.b.iota(ty), self.b.int(ty, step));
+        let offsets = self.b.mul(iota, step);
+        self.b.add(first, offsets)
+    }
+
+    /// The operand without which a long condition does not hold, if it is in memory.
+    fn guard_of(&self, f: &Scalar, args: &[Value]) -> Option<usize> {
+        if f.steps().len() < GUARDED_STEPS || self.lane.is_none() || !self.in_kernel() {
+            return None;
+        }
+        let mut conjuncts = vec![f.steps().len() - 1];
+        while let Some(at) = conjuncts.pop() {
+            match &f.steps()[at] {
+                Step::Arg(n) if self.dtype(args[*n as usize]) == DType::Bool && self.is_stored(args[*n as usize]) => {
+                    return Some(*n as usize);
+                }
+                Step::Call(c) if c.f == ScalarFn::And => conjuncts.extend(c.args.iter().map(|&a| a as usize)),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// A long condition, computed where its guard holds in some lane.
+    fn guarded(&mut self, f: &Scalar, args: &[Value], index: &[Dim]) -> V {
+        let guard = self.guard_of(f, args).expect("a guard");
+        let dtypes: Vec<DType> = args.iter().map(|&a| self.dtype(a)).collect();
+        let lane = self.lane.as_ref().map(|lane| lane.sym.clone());
+        for (n, &a) in args.iter().enumerate() {
+            // What is the same in all lanes is computed before, as it leaves the loop.
+            let mut reads = Reads::default();
+            self.reads(a, index, &mut reads);
+            if n == guard || !reads.positions.iter().any(|p| lane.as_ref().is_some_and(|s| mentions(p, s))) {
+                self.value(a, index);
+            }
+        }
+        let holds = self.value(args[guard], index);
+        let (any, none) = (self.b.reduce(Binary::Or, holds), self.b.bits(Ty::vector(Elem::I1, self.lanes), 0));
+        self.b.open_branch();
+        let xs: Vec<V> = args.iter().map(|&a| self.value(a, index)).collect();
+        let x = scalar::expression(self.b, f, &dtypes, &xs);
+        let then = self.b.close_branch(vec![x]);
+        let or = Block { stmts: vec![], results: vec![none] };
+        self.b.close_if(any, then, or)[0]
+    }
+
     /// Where a gather reads its operand: the loaded index gets a name.
     fn gathered(&mut self, v: Value, axis: usize, batch: usize, index: &[Dim]) -> Vec<Dim> {
         let args = &self.scope.func.node(v).args;
@@ -359,7 +421,7 @@ impl<'c> Cx<'c> {
     /// An element of an index tensor that must lie inside an axis of this size.
     pub(crate) fn load_index(&mut self, indices: Value, at: &[Dim], size: &Dim) -> V {
         let i = self.value(indices, at);
-        self.check_index(i, size);
+        self.check_index(indices, i, size);
         i
     }
 
@@ -371,11 +433,14 @@ impl<'c> Cx<'c> {
         }
         let all = self.value(indices, at);
         let lanes: Vec<V> = (0..self.lanes).map(|l| self.b.extract(all, l)).collect();
-        lanes.iter().for_each(|&i| self.check_index(i, size));
+        lanes.iter().for_each(|&i| self.check_index(indices, i, size));
         lanes
     }
 
-    fn check_index(&mut self, i: V, size: &Dim) {
+    fn check_index(&mut self, indices: Value, i: V, size: &Dim) {
+        if size.as_const().is_some_and(|n| self.scope.fits_axis(indices, n)) {
+            return;
+        }
         let size = self.uniform(size);
         let inside = self.b.compare(Compare::ULt, i, size);
         let code = self.shared.message("an index lies outside of its axis");

@@ -8,7 +8,7 @@ mod companions;
 use super::{
     attention::Attention,
     epilogue::{Epilogue, Order},
-    index::{linear, unravel},
+    index::{linear, mentions, unravel},
     shared::Shared,
     work_of,
 };
@@ -35,6 +35,8 @@ enum Need {
 
 /// So much work per element is not done again and again instead of once.
 const MAX_REPEATED: i64 = 5;
+/// Neither are so many gathers, each of which waits for the one before.
+const MAX_LOOKUPS: usize = 4;
 /// More maps than this do not go into one kernel.
 const MAX_MEMBERS: usize = 48;
 /// Scalars made of at most this many maps are computed wherever they are needed.
@@ -202,6 +204,8 @@ pub(super) struct Fuser<'f> {
     reducing: BTreeSet<Value>,
     /// Maps below a scalar that is computed on the spot.
     scalar_members: Vec<usize>,
+    /// The longest chain of gathers that ends in a node.
+    lookups: Vec<usize>,
     extents: HashMap<Sym, Dim>,
     next: u32,
 }
@@ -230,6 +234,13 @@ impl<'f> Fuser<'f> {
             );
             scalar_members[v.0 as usize] = if blocked { 0 } else { below + own };
         }
+        let mut lookups = vec![0; n];
+        for (v, node) in func.values() {
+            let own = usize::from(matches!(node.op, Op::Gather { .. }));
+            let is_part = own > 0 || is_view(&node.op) || matches!(node.op, Op::Map { .. });
+            let below = node.args.iter().map(|a| lookups[a.0 as usize]).max().unwrap_or(0);
+            lookups[v.0 as usize] = if is_part { own + below } else { 0 };
+        }
         Fuser {
             func,
             shared,
@@ -245,6 +256,7 @@ impl<'f> Fuser<'f> {
             inner: BTreeSet::new(),
             reducing: BTreeSet::new(),
             scalar_members,
+            lookups,
             extents: HashMap::new(),
             next: 0,
         }
@@ -276,7 +288,7 @@ impl<'f> Fuser<'f> {
     /// Let what a product sums over be computed inside of its kernel, if that is a function of the rows of another product. To what is computed
     /// on the way, the first product is the home.
     fn look_for_attention(&mut self, v: Value) {
-        if self.inner.contains(&v) {
+        if !self.shared.attention || self.inner.contains(&v) {
             return;
         }
         let Some(attention) = Attention::find(self, v) else { return };
@@ -452,6 +464,7 @@ impl<'f> Fuser<'f> {
         }
         let inline = match &node.op {
             Op::Reduce { .. } => self.reduction_fits(v, home),
+            _ if self.lookups[at] >= MAX_LOOKUPS && !self.wanted_along_all(v, home) => false,
             Op::Map { f } if work_of(f) >= MAX_REPEATED && !self.repeats_nothing(v, home) => false,
             // Better the end of a product than a part of what cannot be one.
             Op::Map { .. } => self.order_in(v, home).is_some() || !self.ends_product(v),
@@ -569,6 +582,14 @@ impl<'f> Fuser<'f> {
             }
         }
         length
+    }
+
+    /// Does a node have other elements for every element of its home?
+    fn wanted_along_all(&self, v: Value, home: Value) -> bool {
+        let Some(domain) = self.domains.get(&home) else { return true };
+        let variables = domain.iter().filter_map(Dim::as_sym);
+        let mentioned = |s: &Sym| self.wanted[v.0 as usize].iter().all(|index| index.iter().any(|d| mentions(d, s)));
+        variables.into_iter().all(mentioned)
     }
 
     /// Is every element of an expensive map wanted about once?

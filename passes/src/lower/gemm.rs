@@ -59,10 +59,12 @@ pub(super) struct Part {
     pub kept: Option<(V, V, V)>,
 }
 
-/// One tile: its number of rows and panels, where it begins in both, and which one of the block it is.
+/// One tile: its number of rows, panels and vectors of each, where it begins, and which one of the block it is.
+#[derive(Clone, Copy)]
 pub(super) struct At {
     pub height: u32,
     pub panels: u32,
+    pub vectors: u32,
     pub row: V,
     /// Its first row in the block.
     pub inside: V,
@@ -176,7 +178,8 @@ impl Gemm {
             }
             let zero = cx.b.i64(0);
             let part = Part { first: zero, count: self.last_depth(cx), kept: None };
-            let at = At { height, panels: GROUP as u32, row: rows.0, inside: zero, panel: panels.0, number: zero };
+            let (panels, panel, vectors) = (GROUP as u32, panels.0, self.tile.vectors);
+            let at = At { height, panels, vectors, row: rows.0, inside: zero, panel, number: zero };
             self.tile(cx, &at, &part);
         });
     }
@@ -280,7 +283,7 @@ impl Gemm {
             let rows = cx.b.mul(open.var, size);
             let inside = cx.b.add(start, rows);
             let (row, number) = (cx.b.add(first, inside), cx.b.add(number, open.var));
-            self.tile(cx, &At { height: h, panels: 1, row, inside, panel, number }, part);
+            self.tile(cx, &At { height: h, panels: 1, vectors: self.tile.vectors, row, inside, panel, number }, part);
             cx.b.close_for(open, zero, here, 1, vec![]);
         }
     }
@@ -288,6 +291,13 @@ impl Gemm {
     /// One tile, or as many columns of it as there are.
     fn tile(&self, cx: &mut Cx<'_>, at: &At, part: &Part) {
         let all = self.columns.as_const().is_some_and(|n| n % self.tile.width() == 0);
+        if self.b.padded && self.may_end_early(at) {
+            let early = self.ends_early(cx, at);
+            return branch(cx, early, &mut |cx, early| {
+                let at = if early { At { vectors: 1, ..*at } } else { *at };
+                self.sum(cx, &at, part, None);
+            });
+        }
         if self.b.padded || all {
             return self.sum(cx, at, part, None);
         }
@@ -296,6 +306,20 @@ impl Gemm {
             let limit = (!fits).then(|| cx.uniform(&self.columns));
             self.sum(cx, at, part, limit);
         });
+    }
+
+    /// Can a tile be the last one, with so few columns that they are one vector? Only tiles of few heights are written out once more for that.
+    fn may_end_early(&self, at: &At) -> bool {
+        let left = self.columns.as_const().map_or(1, |n| n % self.tile.width());
+        let few = (1..=i64::from(self.tile.lanes)).contains(&left) && self.rows.as_const().is_some();
+        few && at.panels == 1 && at.vectors > 1
+    }
+
+    fn ends_early(&self, cx: &mut Cx<'_>, at: &At) -> V {
+        let (width, lanes) = (cx.b.i64(self.tile.width()), cx.b.i64(i64::from(self.tile.lanes)));
+        let (first, columns) = (cx.b.mul(at.panel, width), cx.uniform(&self.columns));
+        let left = cx.b.sub(columns, first);
+        cx.b.compare(Compare::Le, left, lanes)
     }
 
     /// Are there as many columns as in the first panels of a tile?
@@ -369,7 +393,7 @@ impl Gemm {
     fn columns_of(&self, cx: &mut Cx<'_>, at: &At, limit: Option<V>) -> Vec<Column> {
         let panel = cx.fresh(false);
         cx.symbols.insert(panel.clone(), at.panel);
-        let vectors = (0..at.panels).flat_map(|p| (0..self.tile.vectors).map(move |j| (p, j)));
+        let vectors = (0..at.panels).flat_map(|p| (0..at.vectors).map(move |j| (p, j)));
         let mut columns = Vec::new();
         for (p, j) in vectors {
             let panel = &Dim::sym(panel.clone()) + &Dim::Const(i64::from(p));
@@ -433,7 +457,7 @@ impl Gemm {
         if all && !self.out.scalars_only {
             return self.put_vectors(cx, at, &sums);
         }
-        if limit.is_some() || self.out.scalars_only {
+        if limit.is_some() || self.out.scalars_only || at.vectors < self.tile.vectors {
             return self.put_rows(cx, at, &sums);
         }
         let fits = self.fits(cx, at, at.panels);
@@ -481,7 +505,8 @@ impl Gemm {
             let place = cx.b.i64(n as i64 * i64::from(self.tile.lanes));
             cx.b.store(memory, place, sum);
         }
-        let (width, all) = (cx.b.i64(self.tile.width()), cx.b.i64(self.tile.width() * i64::from(at.panels)));
+        let all = cx.b.i64(i64::from(at.vectors * self.tile.lanes * at.panels));
+        let width = cx.b.i64(self.tile.width());
         let column = cx.b.mul(at.panel, width);
         let (end, limit) = (cx.b.add(column, all), cx.uniform(&self.columns));
         let end = cx.b.binary(Binary::SMin, end, limit);

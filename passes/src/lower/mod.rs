@@ -1,6 +1,7 @@
 //! Lowering: from a function of the tensor IR to kernels and an entry function of the kernel IR.
 mod attention;
 pub(crate) mod blocked;
+mod bounds;
 mod contract;
 mod conv;
 mod cx;
@@ -19,6 +20,7 @@ mod sort;
 #[cfg(test)]
 mod tests;
 mod tile;
+mod tuning;
 mod weights;
 mod window;
 
@@ -26,21 +28,39 @@ use crate::{Machine, Result, layout};
 use numrsc_ir::{
     DType, Func, Lit, Op, Scalar, ScalarFn, Tensor,
     kernel::{Block, Module, Stmt},
-    scalar::Step,
+    scalar::{Call, Step},
 };
+use std::sync::Arc;
 
 pub(crate) use contract::packs;
 pub use entry::{MemoryPlan, THREADS};
 pub(crate) use fuse::Traffic;
+pub use tuning::{Choice, Tuning};
 pub use weights::Weights;
 
 /// What lowering may choose by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     pub machine: Machine,
     /// Check every access of memory at run time.
     pub sanitize: bool,
+    /// Compute attention in one kernel where it can be.
+    pub attention: bool,
+    /// What convolutions may be off by; see [`TOLERANCE`].
+    pub tolerance: f64,
+    /// Schedules that are to be taken, by shape.
+    pub tuning: Option<Arc<Tuning>>,
 }
+
+impl Options {
+    pub fn new(machine: Machine) -> Options {
+        Options { machine, sanitize: false, attention: true, tolerance: TOLERANCE, tuning: None }
+    }
+}
+
+/// The tolerance unless another one is asked for: what a convolution may be off by where it could be exact, relative to the largest sum of magnitudes
+/// `∑|x||w|` of an element of its result. It admits Winograd's F(2x2, 3x3), but not F(4x4, 3x3).
+pub const TOLERANCE: f64 = 1e-6;
 
 /// A module whose last function is the entry, with what it needs.
 #[derive(Debug)]
@@ -52,6 +72,8 @@ pub struct Lowered {
     pub memory: MemoryPlan,
     /// Bytes that kernels read and write in one run, loops counted once, for typical sizes.
     pub moved: u64,
+    /// What there was to choose; empty without [`Options::tuning`].
+    pub choices: Vec<Choice>,
 }
 
 impl Lowered {
@@ -86,7 +108,7 @@ pub(crate) fn traffic(func: &Func, constant: &[bool], machine: Machine) -> Traff
             _ => node.args.iter().all(|a| free[a.0 as usize]),
         });
     }
-    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(machine, false));
+    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(&Options::new(machine)));
     fusion.traffic(func, &|v| free[v.0 as usize])
 }
 
@@ -105,9 +127,12 @@ fn scalar_literal(value: &Tensor) -> Option<Lit> {
 
 /// A rough count of instructions for a scalar expression.
 fn work_of(f: &Scalar) -> i64 {
+    // A quotient by a power of two is a product.
+    let halves = |c: &Call| matches!(f.steps().get(c.args[1] as usize), Some(Step::Lit(l)) if l.dtype.is_float() && l.as_f64().to_bits().trailing_zeros() >= 52);
     let cost = |s: &Step| match s {
         Step::Arg(_) | Step::Lit(_) => 0,
         Step::Call(c) => match c.f {
+            ScalarFn::Div if halves(c) => 1,
             ScalarFn::Div | ScalarFn::Sqrt => 6,
             ScalarFn::Mod | ScalarFn::Rem => 20,
             f if f.sig() == numrsc_ir::scalar::Sig::Float

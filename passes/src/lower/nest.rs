@@ -1,7 +1,7 @@
 //! Loop nests: which axes run together as one loop, and the loops themselves.
 use super::{
     cx::{Cx, Home, Lane, View},
-    index::{is_tangled, linear, unravel},
+    index::{is_tangled, linear, mentions, unravel},
 };
 use crate::scalar;
 use numrsc_ir::{DType, Dim, Op, Value, dim::Sym, kernel::V};
@@ -30,6 +30,8 @@ pub(crate) struct Reads {
     pub scalars_only: bool,
     /// A rough count of instructions per element.
     pub work: i64,
+    /// The variable that lanes run along, if that is decided, and indices that were loaded and depend on it: numbers that do not are no matter of width.
+    lane: Vec<Sym>,
     seen: HashSet<(Value, Vec<Dim>)>,
 }
 
@@ -83,7 +85,10 @@ impl Cx<'_> {
             return;
         }
         let dtype = self.dtype(v);
-        out.note(dtype);
+        let varies = out.varies(index);
+        if varies {
+            out.note(dtype);
+        }
         if self.is_stored(v) {
             let shape = self.shape(v);
             let position = linear(index, &shape);
@@ -98,7 +103,7 @@ impl Cx<'_> {
             Op::Map { f } => {
                 let dtypes: Vec<DType> = args.iter().map(|&a| self.dtype(a)).collect();
                 let types = f.types(&dtypes).expect("verified");
-                types.iter().for_each(|&d| out.note(d));
+                types.iter().filter(|_| varies).for_each(|&d| out.note(d));
                 out.work += super::work_of(f);
                 args.iter().for_each(|&a| self.reads(a, index, out));
             }
@@ -108,8 +113,11 @@ impl Cx<'_> {
                 let inner = [&index[..batch], &index[axis..axis + count]].concat();
                 out.work += 4;
                 self.reads(args[1], &inner, out);
-                let loaded = Dim::sym(self.fresh(false));
-                let at = [&index[..axis], &[loaded], &index[axis + count..]].concat();
+                let loaded = self.fresh(false);
+                if !out.lane.is_empty() && out.varies(&inner) {
+                    out.lane.push(loaded.clone());
+                }
+                let at = [&index[..axis], &[Dim::sym(loaded)], &index[axis + count..]].concat();
                 self.reads(args[0], &at, out);
             }
             Op::Reduce { axes, .. } => {
@@ -209,12 +217,7 @@ impl Cx<'_> {
             let left = self.b.urem(count, step);
             middle = self.b.sub(high, left);
             let open = self.b.open_for(&carried);
-            let before = self.symbols.insert(var.clone(), open.var);
-            let outer = (self.lane.replace(Lane { sym: var.clone(), base: open.var }), self.lanes);
-            self.lanes = lanes;
-            let next = body(self, &open.inside);
-            (self.lane, self.lanes) = outer;
-            restore(self, var, before);
+            let next = self.at_lanes(var, open.var, lanes, |cx| body(cx, &open.inside));
             carried = self.b.close_for(open, low, middle, i64::from(lanes), next);
         }
         let narrowed = narrow(self, &carried);
@@ -230,6 +233,19 @@ impl Cx<'_> {
     }
 }
 
+impl Cx<'_> {
+    /// Do something for so many values of a variable, from `first` on.
+    pub(crate) fn at_lanes<R>(&mut self, var: &Sym, first: V, lanes: u32, f: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.symbols.insert(var.clone(), first);
+        let lane = (lanes > 1).then(|| Lane { sym: var.clone(), base: first });
+        let outer = (std::mem::replace(&mut self.lane, lane), std::mem::replace(&mut self.lanes, lanes));
+        let result = f(self);
+        (self.lane, self.lanes) = outer;
+        restore(self, var, before);
+        result
+    }
+}
+
 fn restore(cx: &mut Cx<'_>, var: &Sym, before: Option<V>) {
     match before {
         Some(v) => cx.symbols.insert(var.clone(), v),
@@ -238,6 +254,16 @@ fn restore(cx: &mut Cx<'_>, var: &Sym, before: Option<V>) {
 }
 
 impl Reads {
+    /// For lanes along a variable.
+    pub(crate) fn along(lane: Option<&Sym>) -> Reads {
+        Reads { lane: lane.into_iter().cloned().collect(), ..Reads::default() }
+    }
+
+    /// Does an element at an index differ from lane to lane, as far as is known?
+    fn varies(&self, index: &[Dim]) -> bool {
+        self.lane.is_empty() || index.iter().any(|d| self.lane.iter().any(|s| mentions(d, s)))
+    }
+
     fn note(&mut self, dtype: DType) {
         let bytes = scalar::memory(dtype).size().max(scalar::number(dtype).size());
         self.widest = self.widest.max(bytes as u32);

@@ -70,8 +70,8 @@ impl Pointwise<'_> {
     }
 
     fn loops(&self, cx: &mut Cx<'_>) -> Loops {
-        let reads_at = |cx: &mut Cx<'_>, index: &[Dim]| {
-            let mut reads = Reads::default();
+        let reads_at = |cx: &mut Cx<'_>, index: &[Dim], lane: Option<&Sym>| {
+            let mut reads = Reads::along(lane);
             let from = (self.from)(index);
             self.writes.iter().for_each(|(source, _)| cx.reads(*source, &from, &mut reads));
             reads
@@ -81,7 +81,7 @@ impl Pointwise<'_> {
         let depth_of = |index: &Vec<Dim>| {
             (0..probe.len()).rev().find(|&a| index.iter().any(|d| probe[a].as_sym().is_some_and(|s| mentions(d, s))))
         };
-        let cuts: Vec<usize> = reads_at(cx, &probe)
+        let cuts: Vec<usize> = reads_at(cx, &probe, None)
             .reductions
             .iter()
             .map(|(index, ..)| depth_of(index).map_or(0, |a| a + 1))
@@ -89,11 +89,11 @@ impl Pointwise<'_> {
             .collect();
 
         let mut nest = cx.nest(&self.domain, &cuts, &mut |cx, index| {
-            let mut positions = reads_at(cx, index).positions;
+            let mut positions = reads_at(cx, index, None).positions;
             positions.push((self.to)(index));
             positions
         });
-        let reads = reads_at(cx, &nest.index);
+        let reads = reads_at(cx, &nest.index, nest.loops.last().map(|(var, _)| var));
         let to = (self.to)(&nest.index);
         let lanes = self.lanes(cx, &reads, &nest.loops);
 

@@ -5,6 +5,7 @@ use super::nest::Reads;
 use crate::scalar;
 use numrsc_ir::{
     DType, Dim, ReduceFn, Value,
+    dim::Sym,
     dtype::Class,
     kernel::{Binary, Compare, Convert, Elem, Ty, Unary, V},
 };
@@ -142,34 +143,61 @@ impl Cx<'_> {
     fn chosen_by_vectors(&mut self, x: Value, f: ReduceFn, axis: usize, last: bool, index: &[Dim], lanes: u32) -> V {
         let (dtype, size) = (self.dtype(x), self.shape(x)[axis].clone());
         let extreme = self.reduce_here(x, f, &[axis as i64], index, lanes);
-        let (nowhere, nearer) = if last { (-1, Binary::SMax) } else { (i64::MAX, Binary::SMin) };
-        let places = |lanes: u32| Ty::vector(Elem::I64, lanes);
         let var = self.variable(&size);
         let mut at = index.to_vec();
         at.insert(axis, Dim::sym(var.clone()));
+        let is_extreme = |cx: &mut Cx<'_>| {
+            let item = cx.value(x, &at);
+            let wanted = cx.b.splat(extreme, cx.lanes);
+            let same = cx.b.compare(Compare::Eq, item, wanted);
+            if !dtype.is_float() {
+                return same;
+            }
+            // If there is a NaN, it is the extreme element, and equal to nothing.
+            let nan = cx.b.compare(Compare::Ne, item, item);
+            cx.b.or(same, nan)
+        };
         let (low, high) = (self.b.i64(0), self.uniform(&size));
-        let none = self.b.int(places(lanes), nowhere);
+        if !last {
+            let step = self.b.i64(i64::from(lanes));
+            let left = self.b.urem(high, step);
+            let middle = self.b.sub(high, left);
+            let near = self.search(&var, (low, middle), lanes, &is_extreme);
+            return self.search(&var, (near, high), 1, &is_extreme);
+        }
+        let places = |lanes: u32| Ty::vector(Elem::I64, lanes);
+        let none = self.b.int(places(lanes), -1);
         let found = self.by_vectors(
             &var,
             (low, high),
             lanes,
             &[none],
-            &mut |cx, carried| vec![cx.b.reduce(nearer, carried[0])],
+            &mut |cx, carried| vec![cx.b.reduce(Binary::SMax, carried[0])],
             &mut |cx, inside| {
-                let item = cx.value(x, &at);
-                let wanted = cx.b.splat(extreme, cx.lanes);
-                let mut same = cx.b.compare(Compare::Eq, item, wanted);
-                if dtype.is_float() {
-                    // If there is a NaN, it is the extreme element, and equal to nothing.
-                    let nan = cx.b.compare(Compare::Ne, item, item);
-                    same = cx.b.or(same, nan);
-                }
-                let (place, none) = (cx.index_value(&Dim::sym(var.clone())), cx.b.int(places(cx.lanes), nowhere));
+                let same = is_extreme(cx);
+                let (place, none) = (cx.index_value(&Dim::sym(var.clone())), cx.b.int(places(cx.lanes), -1));
                 let place = cx.b.select(same, place, none);
-                vec![cx.b.binary(nearer, inside[0], place)]
+                vec![cx.b.binary(Binary::SMax, inside[0], place)]
             },
         );
         found[0]
+    }
+
+    /// The first of `low`, `low + lanes` .. below `high` from which on a condition holds in one of so many lanes, or where these end.
+    fn search(&mut self, var: &Sym, (low, high): (V, V), lanes: u32, holds: &dyn Fn(&mut Cx<'_>) -> V) -> V {
+        let no = self.b.bits(Ty::I1, 0);
+        let open = self.b.open_while(&[low, no], |b, inside| {
+            let below = b.compare(Compare::Lt, inside[0], high);
+            let not_yet = b.unary(Unary::Not, inside[1]);
+            b.and(below, not_yet)
+        });
+        let at = open.inside[0];
+        let found = self.at_lanes(var, at, lanes, holds);
+        let found = if lanes > 1 { self.b.reduce(Binary::Or, found) } else { found };
+        let step = self.b.i64(i64::from(lanes));
+        let next = self.b.add(at, step);
+        let next = self.b.select(found, at, next);
+        self.b.close_while(open, vec![next, found])[0]
     }
 
     /// The taps `t` of a window for which `0 <= start + t * dilation < size`.
@@ -184,7 +212,7 @@ impl Cx<'_> {
 
     pub(crate) fn tap_loops(
         &mut self,
-        taps: &[(numrsc_ir::dim::Sym, V, V)],
+        taps: &[(Sym, V, V)],
         init: &[V],
         body: &mut dyn FnMut(&mut Self, &[V]) -> Vec<V>,
     ) -> Vec<V> {

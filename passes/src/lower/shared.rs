@@ -1,11 +1,12 @@
 //! What all kernels of a module share: names for sizes, messages, options.
+use super::{Choice, Options, Tuning};
 use crate::Machine;
 use numrsc_ir::{
     Dim, Value,
     dim::{Atom, Sym},
     kernel::V,
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 /// What the entry passes for a parameter of a kernel.
 #[derive(Clone, PartialEq, Debug)]
@@ -27,6 +28,11 @@ pub(crate) enum Arg {
 pub(crate) struct Shared {
     pub machine: Machine,
     pub sanitize: bool,
+    pub attention: bool,
+    pub tolerance: f64,
+    pub tuning: Option<Arc<Tuning>>,
+    /// What there was to choose, where there is a table.
+    pub choices: Vec<Choice>,
     pub messages: Vec<String>,
     /// The codes of messages that were given before.
     codes: HashMap<String, u32>,
@@ -39,10 +45,14 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(machine: Machine, sanitize: bool) -> Shared {
+    pub(crate) fn new(options: &Options) -> Shared {
         Shared {
-            machine,
-            sanitize,
+            machine: options.machine,
+            sanitize: options.sanitize,
+            attention: options.attention,
+            tolerance: options.tolerance,
+            tuning: options.tuning.clone(),
+            choices: vec![],
             messages: vec![],
             codes: HashMap::new(),
             place: String::new(),

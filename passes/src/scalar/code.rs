@@ -36,6 +36,11 @@ impl<'c> X<'c> {
         self.code.0.borrow().ty(self.v)
     }
 
+    /// Does the machine convert from and to numbers of 16 bits?
+    pub(super) fn has_halves(self) -> bool {
+        self.code.0.borrow().halves
+    }
+
     pub(super) fn lanes(self) -> u32 {
         self.ty().lanes
     }

@@ -66,14 +66,11 @@ fn float_to_int_saturating<'c>(to: DType, x: X<'c>) -> X<'c> {
     let target = number(to);
     let x = if target == Elem::I64 { x.to_f64() } else { x };
     let wide = x.ty().elem.as_int();
-    let op = if to.is_signed() { Convert::FToS } else { Convert::FToU };
-    let y = x.convert(op, wide);
     if to.bits() == wide.bits() {
-        return y;
+        return x.convert(if to.is_signed() { Convert::FToS } else { Convert::FToU }, wide);
     }
     let (low, high) = to.int_range();
-    let y = if to.is_signed() { y.smax(low as i64).smin(high as i64) } else { y.umin(high as i64) };
-    y.convert(Convert::Narrow, target)
+    x.convert(Convert::FToS, wide).smax(low as i64).smin(high as i64).convert(Convert::Narrow, target)
 }
 
 /// To nearest even, with one rounding.

@@ -36,6 +36,9 @@ const F32_QUIET: i64 = 0x0040_0000;
 
 /// The value with the given bits (an `i16` or `i8`), as `f32`.
 pub(super) fn from_bits(dtype: DType, raw: X<'_>) -> X<'_> {
+    if dtype == DType::F16 && raw.has_halves() {
+        return raw.convert(Convert::Half, Elem::F32);
+    }
     let wide = raw.convert(Convert::ZExt, Elem::I32);
     match dtype {
         DType::BF16 => return wide.shl(16).as_float(),
@@ -109,6 +112,9 @@ pub(super) fn to_bits(dtype: DType, x: X<'_>) -> X<'_> {
 /// same as rounding once. With `saturate`, what is too large becomes the largest finite value.
 pub(super) fn round(dtype: DType, x: X<'_>, saturate: bool) -> X<'_> {
     let x = if x.ty().elem == Elem::F64 { round_to_odd(x) } else { x };
+    if dtype == DType::F16 && !saturate && x.has_halves() {
+        return x.convert(Convert::Half, Elem::I16).convert(Convert::Half, Elem::F32);
+    }
     let bits = x.bits();
     let magnitude = bits & F32_MAGNITUDE;
     if dtype == DType::F8E8M0 {

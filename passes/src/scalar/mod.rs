@@ -10,6 +10,7 @@ mod format;
 mod integer;
 mod pair;
 mod power;
+pub(crate) mod range;
 mod single;
 #[cfg(test)]
 mod tests;
@@ -80,6 +81,7 @@ pub fn round_float(b: &mut Builder, from: V, dtype: DType) -> V {
 pub fn expression(b: &mut Builder, scalar: &Scalar, arg_dtypes: &[DType], args: &[V]) -> V {
     let types = scalar.types(arg_dtypes).expect("the expression accepts its operands");
     let lanes = args.first().map_or(1, |&a| b.ty(a).lanes);
+    let ranges = range::ranges(scalar, &types);
     let mut values: Vec<V> = Vec::with_capacity(types.len());
     for (step, &to) in scalar.steps().iter().zip(&types) {
         let value = match step {
@@ -88,12 +90,21 @@ pub fn expression(b: &mut Builder, scalar: &Scalar, arg_dtypes: &[DType], args: 
             Step::Call(c) => {
                 let of: Vec<DType> = c.args.iter().map(|&a| types[a as usize]).collect();
                 let operands: Vec<V> = c.args.iter().map(|&a| values[a as usize]).collect();
-                call(b, c.f, &of, to, &operands)
+                match bounded_to_int(b, c.f, of[0], to, operands[0], ranges[c.args[0] as usize]) {
+                    Some(v) => v,
+                    None => call(b, c.f, &of, to, &operands),
+                }
             }
         };
         values.push(value);
     }
     *values.last().expect("an expression has steps")
+}
+
+/// The integer that a float within bounds becomes, if that is simple.
+fn bounded_to_int(b: &mut Builder, f: ScalarFn, of: DType, to: DType, x: V, range: range::Range) -> Option<V> {
+    let code = Code::new(b);
+    range::to_int(f, of, to, code.x(x), range).map(|x| x.v)
 }
 
 /// One function of operands in number form; `to` is the type of the result.
@@ -209,6 +220,7 @@ fn encode_x(dtype: DType, number: X<'_>) -> X<'_> {
     match dtype {
         DType::F64 | DType::F32 | DType::Str => number,
         DType::Bool => number.convert(Convert::ZExt, Elem::I8),
+        DType::F16 if number.has_halves() => number.convert(Convert::Half, Elem::I16),
         d if d.is_float() => format::to_bits(d, number).convert(Convert::Narrow, memory(d)),
         _ => number,
     }

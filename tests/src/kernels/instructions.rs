@@ -96,6 +96,9 @@ impl Maker<'_> {
                 Convert::SToF | Convert::UToF => from.is_int() && to.is_float(),
                 Convert::FToS | Convert::FToU => from.is_float() && to.is_int() && *to != Elem::I1,
                 Convert::Bits => from != to && from.bits() == to.bits(),
+                Convert::Half => {
+                    self.config.halves && matches!((from, to), (Elem::F32, Elem::I16) | (Elem::I16, Elem::F32))
+                }
                 // An address is not a number to compute with; see the places.
                 Convert::Pointer => false,
             })
@@ -106,7 +109,7 @@ impl Maker<'_> {
         let (from, to) = *self.rng.pick(&pairs);
         let from = Ty::vector(from, self.lanes());
         let a = self.value(from);
-        let a = if op == Convert::Bits { self.canonical(a) } else { a };
+        let a = if matches!(op, Convert::Bits | Convert::Half) { self.canonical(a) } else { a };
         self.inst(from.with(to), Inst::Convert(op, a))
     }
 

@@ -237,7 +237,9 @@ pub(super) fn non_max_suppression<'g>(
         let best = alive.arg(ReduceFn::Max, 2, false)?;
         let taken = alive.gather(best, 2, 2)?;
         let (edges, threshold) = body.captures.split_at(4);
-        let mut all = vec![alive, g.iota(DType::I64, &alive.shape(), 2)?, best.unsqueeze(&[2])?, threshold[0]];
+        // Ranks of 32 bits are as wide as edges.
+        let place = best.cast(DType::I32)?.unsqueeze(&[2])?;
+        let mut all = vec![alive, g.iota(DType::I32, &alive.shape(), 2)?, place, threshold[0]];
         all.extend(edges);
         for e in edges {
             all.push(e.gather(best, 2, 2)?.unsqueeze(&[2])?);

@@ -267,7 +267,8 @@ impl<'g> Layer<'g> {
             "reverse" => reversed(x, lens)?.unsqueeze(&[0])?,
             _ => g.concat(&[ahead, reversed(x, lens)?.unsqueeze(&[0])?], 0)?,
         };
-        let mut captures = vec![w.product(self.within(both, lens)?)?.move_axis(0, 1)?];
+        // Of shape (directions, time, batch, rows): all steps of a direction are the rows of one matrix.
+        let mut captures = vec![w.product(self.within(both, lens)?)?];
         match (self.cell, r) {
             (Cell::Gru { linear_before_reset: false }, Weights::Plain(r)) => {
                 captures.extend(r.split(1, &[&Dim::Const(2) * &hidden, hidden.clone()])?);
@@ -340,7 +341,7 @@ impl Step {
         let g = b.graph;
         let mut rest = b.captures.iter().copied();
         let mut next = || rest.next().ok_or("a capture is missing");
-        let x = next()?.gather(b.round, 0, 0)?;
+        let x = next()?.gather(b.round, 1, 0)?;
         let r = match (self.quantised, self.cell) {
             (true, _) => vec![Weights::Quantised { w: next()?, scale: next()? }],
             (_, Cell::Gru { linear_before_reset: false }) => vec![Weights::Plain(next()?), Weights::Plain(next()?)],

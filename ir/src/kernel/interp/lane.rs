@@ -1,5 +1,8 @@
 //! The arithmetic of one lane. Bits above the width of the element are 0, before and after.
-use crate::kernel::{Binary, Compare, Convert, Elem, Unary};
+use crate::{
+    DType,
+    kernel::{Binary, Compare, Convert, Elem, Unary},
+};
 
 pub(super) fn unary(op: Unary, elem: Elem, x: u64) -> u64 {
     match (op, elem) {
@@ -155,6 +158,8 @@ pub(super) fn convert(op: Convert, from: Elem, to: Elem, x: u64) -> u64 {
         Convert::ZExt | Convert::Bits | Convert::Pointer => x,
         Convert::Float if to == Elem::F32 => bits32(float(from, x) as f32),
         Convert::Float => float(from, x).to_bits(),
+        Convert::Half if to == Elem::F32 => bits32(DType::F16.float_from_bits(x) as f32),
+        Convert::Half => DType::F16.float_to_bits(float(from, x), false),
         Convert::SToF if to == Elem::F32 => bits32(signed(from, x) as f32),
         Convert::SToF => (signed(from, x) as f64).to_bits(),
         Convert::UToF if to == Elem::F32 => bits32(x as f32),

@@ -21,7 +21,7 @@ use numrsc_ir::{
 use std::collections::HashMap;
 
 /// Bytes of the operand that a unit reads: about half of a second-level cache.
-const BLOCK_BYTES: i64 = 1 << 17;
+pub(super) const BLOCK_BYTES: i64 = 1 << 17;
 /// Bytes of the weights of a panel that stay in a first-level cache. More of them are used part by part, for all pixels of a block each.
 const PANEL_BYTES: i64 = 24 << 10;
 /// Pixels of a block for which reading weights does not count.
@@ -72,7 +72,7 @@ struct Pixel {
 }
 
 impl<'c> Direct<'c> {
-    pub(super) fn new(conv: &'c Conv, shared: &mut Shared) -> Direct<'c> {
+    pub(super) fn new(conv: &'c Conv, block_bytes: i64, shared: &mut Shared) -> Direct<'c> {
         let flat = !conv.padded && conv.taps() == 1 && conv.strides.iter().all(|&s| s == 1);
         // A negative `high` crops: then rows of the operand are longer than those of the result.
         // Rows of several phases are put together from whole rows.
@@ -82,7 +82,7 @@ impl<'c> Direct<'c> {
         let row_pixels = Dim::product(&output[1..]).as_const().unwrap_or(TYPICAL_ROW).max(1);
         let stride: i64 = if flat { 1 } else { conv.strides.iter().product() };
         let row_bytes = conv.in_blocks * conv.channels * 4 * row_pixels * stride;
-        let fitting = BLOCK_BYTES / row_bytes.max(1);
+        let fitting = block_bytes / row_bytes.max(1);
         let enough = MIN_PIXELS.div_euclid(row_pixels) + 1;
         let mut rows = fitting.max(enough);
         if let Some(all) = output[0].as_const() {

@@ -5,6 +5,8 @@ mod direct;
 mod halo;
 mod phases;
 mod products;
+mod schedule;
+mod transform;
 mod winograd;
 
 use super::{
@@ -24,6 +26,7 @@ use numrsc_ir::{
     kernel::{Elem, Ty, V},
 };
 use phases::Phases;
+use schedule::Schedule;
 use winograd::Winograd;
 
 /// Vectors of a panel at most.
@@ -65,20 +68,22 @@ pub(crate) fn packs(func: &Func, node: &Node, v: Value, machine: Machine) -> boo
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
     let conv = Conv::new(&mut entry.shared, frame, epilogue.product);
-    // Transformed weights that are not finite would spoil their neighbours.
-    let (kernel, scratch) = if winograd::suits(&conv) && weights(frame, conv.w).to_f64s().iter().all(|w| w.is_finite())
-    {
-        let winograd = Winograd::new(&conv, &mut entry.shared);
-        let packed = entry.place_weights(&winograd.weights(weights(frame, conv.w)));
-        (winograd.kernel(&mut entry.shared, frame, epilogue, packed), Some(winograd.scratch()))
-    } else if conv.depthwise {
-        let packed = entry.place_weights(&conv.packed_weights(frame));
-        let depthwise = Depthwise::new(&conv, entry.shared.machine.registers);
-        (depthwise.kernel(&mut entry.shared, frame, epilogue, packed), None)
-    } else {
-        let packed = entry.place_weights(&conv.packed_weights(frame));
-        let direct = Direct::new(&conv, &mut entry.shared);
-        (direct.kernel(&mut entry.shared, frame, epilogue, packed), direct.scratch())
+    let (kernel, scratch) = match Schedule::choose(&mut entry.shared, frame, &conv, epilogue.product) {
+        Schedule::Winograd { transform, tiles } => {
+            let winograd = Winograd::new(&conv, transform, tiles, &mut entry.shared);
+            let packed = entry.place_weights(&winograd.weights(weights(frame, conv.w)));
+            (winograd.kernel(&mut entry.shared, frame, epilogue, packed), Some(winograd.scratch()))
+        }
+        Schedule::Depthwise => {
+            let packed = entry.place_weights(&conv.packed_weights(frame));
+            let depthwise = Depthwise::new(&conv, entry.shared.machine.registers);
+            (depthwise.kernel(&mut entry.shared, frame, epilogue, packed), None)
+        }
+        Schedule::Direct { bytes } => {
+            let packed = entry.place_weights(&conv.packed_weights(frame));
+            let direct = Direct::new(&conv, bytes, &mut entry.shared);
+            (direct.kernel(&mut entry.shared, frame, epilogue, packed), direct.scratch())
+        }
     };
     let output = entry.take_over_or_allocate(frame, epilogue.root, &kernel.in_place)?;
     let Some(bytes) = scratch else { return entry.launch(frame, kernel, output, None) };

@@ -1,9 +1,11 @@
-//! 3x3 convolutions by Winograd's F(2x2, 3x3): 16 products per channel for 4 outputs instead of 36. Tiles of 2x2 outputs are taken in blocks: what they see is
-//! transformed into memory of the worker, multiplied with the transformed weights (one matrix per place in a transformed tile), and transformed back.
+//! 3x3 convolutions by Winograd's F(2x2, 3x3), 16 products per channel for 4 outputs instead of 36, or by F(4x4, 3x3), 36 for 16 instead of 144. Tiles of
+//! outputs are taken in blocks: what they see is transformed into memory of the worker, multiplied with the transformed weights (one matrix per place in a
+//! transformed tile), and transformed back.
 use super::{
     super::pointwise::Kernel,
     Conv, Output, Panels,
     products::{Products, most_pixels, tiles},
+    transform::Transform,
 };
 use crate::lower::{
     cx::{Cx, Home},
@@ -14,23 +16,24 @@ use crate::lower::{
 };
 use numrsc_ir::{
     Dim, Tensor,
-    kernel::{Binary, Compare, Elem, Kind, Ty, V, build::Builder},
+    kernel::{Compare, Elem, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
 
-/// Outputs and inputs of a tile along an axis, and places of a transformed tile.
-const OUT: i64 = 2;
-const IN: i64 = 4;
-const PLACES: i64 = IN * IN;
 /// Input and output channels from which on the transforms are paid for.
 const MIN_CHANNELS: [i64; 2] = [32, 16];
-/// Bytes of what is transformed at a time, and tiles of a block.
+/// Bytes of what is transformed at a time; tiles of a block at least, per place of them along an axis, and at most.
 const BLOCK_BYTES: i64 = 800 << 10;
-const TILES: (i64, i64) = (24, 49);
+const TILES: (i64, i64) = (6, 49);
 /// Units that keep several threads busy.
 const UNITS: i64 = 8;
 /// Products that are summed up one by one.
 const SUMMED: i64 = 128;
+/// What it costs to read a vector of weights, first from memory and then for every further block, and to transform one of a tile: in products of a vector.
+const READING: (i64, i64) = (24, 8);
+const TRANSFORMING: i64 = 8;
+/// What is assumed of a size that only the run knows.
+const TYPICAL_SIZE: i64 = 64;
 
 /// Is a convolution better done this way?
 pub(super) fn suits(conv: &Conv) -> bool {
@@ -49,8 +52,35 @@ pub(super) fn suits(conv: &Conv) -> bool {
         && !conv.output.iter().any(few)
 }
 
+/// What a convolution costs, in products of a vector per image.
+pub(super) fn cost(conv: &Conv, transform: Transform) -> i64 {
+    let tiles = tile_count(conv, transform);
+    let blocks = block_count(conv, transform, most_tiles(conv, transform));
+    let reading = READING.0 + READING.1 * (blocks - 1);
+    let products = conv.in_blocks * conv.lanes * conv.out_vectors * (tiles + reading);
+    transform.places() * (products + TRANSFORMING * tiles * (conv.in_blocks + conv.out_vectors))
+}
+
+/// Tiles of an image, if necessary of a typical one.
+fn tile_count(conv: &Conv, transform: Transform) -> i64 {
+    let along = |d: &Dim| (d.as_const().unwrap_or(TYPICAL_SIZE) + transform.outputs() - 1) / transform.outputs();
+    conv.output.iter().map(along).product()
+}
+
+/// Blocks of an image if they have so many tiles at most.
+pub(super) fn block_count(conv: &Conv, transform: Transform, tiles: i64) -> i64 {
+    (tile_count(conv, transform) + tiles - 1) / tiles
+}
+
+/// Tiles of a block at most.
+pub(super) fn most_tiles(conv: &Conv, transform: Transform) -> i64 {
+    let channels = (conv.in_blocks + conv.out_vectors) * conv.lanes;
+    (BLOCK_BYTES / (transform.places() * 4 * channels)).clamp(TILES.0 * transform.inputs(), TILES.1)
+}
+
 pub(super) struct Winograd<'c> {
     conv: &'c Conv,
+    transform: Transform,
     /// Tiles along each axis, and in all.
     grid: [Dim; 2],
     count: Dim,
@@ -73,11 +103,9 @@ struct Unit<'o> {
 }
 
 impl<'c> Winograd<'c> {
-    pub(super) fn new(conv: &'c Conv, shared: &mut Shared) -> Winograd<'c> {
-        let grid = [0, 1].map(|d| shared.size(&conv.output[d].ceil_div(&Dim::Const(OUT))));
+    pub(super) fn new(conv: &'c Conv, transform: Transform, mut most: i64, shared: &mut Shared) -> Winograd<'c> {
+        let grid = [0, 1].map(|d| shared.size(&conv.output[d].ceil_div(&Dim::Const(transform.outputs()))));
         let count = Dim::product(&grid);
-        let channels = (conv.in_blocks + conv.out_vectors) * conv.lanes;
-        let mut most = (BLOCK_BYTES / (PLACES * 4 * channels)).clamp(TILES.0, TILES.1);
         if let Some(n) = count.as_const() {
             // Blocks of equal size.
             let blocks = (n + most - 1) / most;
@@ -88,20 +116,21 @@ impl<'c> Winograd<'c> {
         // What is left of the pairs belongs to no part.
         let most_chunks = if conv.out_vectors % 2 == 0 { conv.out_vectors / 2 } else { 1 };
         let chunks = units.map_or(1, |n| (UNITS / n.max(1)).clamp(1, most_chunks));
-        Winograd { conv, grid, count, most, blocks, chunks, registers: i64::from(shared.machine.registers) }
+        let registers = i64::from(shared.machine.registers);
+        Winograd { conv, transform, grid, count, most, blocks, chunks, registers }
     }
 
     /// Weights `G g Gᵀ` by place, panel, channel and output of the panel.
     pub(super) fn weights(&self, w: &Tensor) -> Tensor {
-        const G: [[f64; 3]; 4] = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]];
+        let (filter, size, places) = (self.transform.filter(), self.transform.inputs(), self.transform.places());
         let (inputs, lanes) = (self.conv.in_blocks * self.conv.lanes, self.conv.lanes);
         let outputs = self.conv.out_vectors * lanes;
         let w = w.to_f64s();
-        let mut out = vec![0f32; (PLACES * inputs * outputs) as usize];
+        let mut out = vec![0f32; (places * inputs * outputs) as usize];
         for (o, i) in (0..outputs).flat_map(|o| (0..inputs).map(move |i| (o, i))) {
             let g = &w[((o * inputs + i) * 9) as usize..][..9];
-            for place in 0..PLACES {
-                let (row, column) = (&G[(place / IN) as usize], &G[(place % IN) as usize]);
+            for place in 0..places {
+                let (row, column) = (&filter[(place / size) as usize], &filter[(place % size) as usize]);
                 let x: f64 = (0..9).map(|t| row[t / 3] * g[t] * column[t % 3]).sum();
                 let panel = self.panel_of(o / lanes);
                 let start = (place * self.conv.out_vectors + panel.first) * lanes * inputs;
@@ -139,7 +168,7 @@ impl<'c> Winograd<'c> {
 
     /// Elements of the two kinds of memory of a worker.
     fn sizes(&self) -> [i64; 2] {
-        [self.conv.in_blocks, self.part()].map(|n| PLACES * n * self.most * self.conv.lanes)
+        [self.conv.in_blocks, self.part()].map(|n| self.transform.places() * n * self.most * self.conv.lanes)
     }
 
     /// Bytes that every worker needs.
@@ -179,9 +208,10 @@ impl<'c> Winograd<'c> {
             self.transform_outputs(cx, &unit, count, &pairs);
             vec![]
         });
-        let work = Dim::Const(PLACES * self.most * conv.in_blocks * conv.lanes * self.part());
+        let work = Dim::Const(self.transform.places() * self.most * conv.in_blocks * conv.lanes * self.part());
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
-        Kernel { function: builder.finish("conv_winograd", vec![]), args, extent, work, in_place: output.in_place }
+        let name = format!("conv_winograd_{0}x{0}", self.transform.outputs());
+        Kernel { function: builder.finish(&name, vec![]), args, extent, work, in_place: output.in_place }
     }
 
     /// Loops over the tiles of a block: the tile's number in the block and its first output.
@@ -190,7 +220,7 @@ impl<'c> Winograd<'c> {
         let open = cx.b.open_for(&[]);
         let tile = cx.name_of(open.var);
         let place = unravel(&(&unit.first + &tile), &self.grid, &HashMap::new());
-        let corner = [0, 1].map(|d| cx.named(&(&place[d] * &Dim::Const(OUT))));
+        let corner = [0, 1].map(|d| cx.named(&(&place[d] * &Dim::Const(self.transform.outputs()))));
         body(cx, &tile, corner);
         cx.b.close_for(open, zero, count, 1, vec![]);
     }
@@ -212,7 +242,7 @@ impl<'c> Winograd<'c> {
             let mut inside = cx.b.bits(Ty::I1, 1);
             for (start, size) in start.iter().zip(&conv.input) {
                 let (first, zero) = (cx.uniform(start), cx.b.i64(0));
-                let (end, size) = (cx.uniform(&(start + &Dim::Const(IN))), cx.uniform(size));
+                let (end, size) = (cx.uniform(&(start + &Dim::Const(self.transform.inputs()))), cx.uniform(size));
                 let (low, high) = (cx.b.compare(Compare::Le, zero, first), cx.b.compare(Compare::Le, end, size));
                 let fits = cx.b.and(low, high);
                 inside = cx.b.and(inside, fits);
@@ -237,20 +267,24 @@ impl<'c> Winograd<'c> {
         cx.carry(&[(block.clone(), Dim::Const(conv.in_blocks))], &[], &mut |cx, _| {
             let block = Dim::sym(block.clone());
             let plane = &(&unit.image * &Dim::Const(conv.in_blocks)) + &block;
-            let mut half = Vec::with_capacity(PLACES as usize);
-            for column in 0..IN {
-                let seen = [0, 1, 2, 3].map(|row| {
-                    let at = [&start[0] + &Dim::Const(row), &start[1] + &Dim::Const(column)];
-                    let position = &(&(&plane * &conv.input[0]) + &at[0]) * &conv.input[1];
-                    let position = &(&position + &at[1]) * &Dim::Const(conv.lanes);
-                    self.input(cx, operand, &elements, &position, cut.then_some(&at))
-                });
-                half.push(input_transform(cx, seen));
-            }
-            for row in 0..IN {
-                let line = [0, 1, 2, 3].map(|column| half[column][row as usize]);
-                for (column, x) in input_transform(cx, line).into_iter().enumerate() {
-                    let at = self.held(row * IN + column as i64, &block, conv.in_blocks, tile);
+            let size = self.transform.inputs();
+            let element = |cx: &mut Cx<'_>, row: i64, column: i64| {
+                let at = [&start[0] + &Dim::Const(row), &start[1] + &Dim::Const(column)];
+                let position = &(&(&plane * &conv.input[0]) + &at[0]) * &conv.input[1];
+                let position = &(&position + &at[1]) * &Dim::Const(conv.lanes);
+                self.input(cx, operand, &elements, &position, cut.then_some(&at))
+            };
+            let half: Vec<Vec<V>> = (0..size)
+                .map(|column| {
+                    let seen: Vec<V> = (0..size).map(|row| element(cx, row, column)).collect();
+                    self.transform.input(&seen, &mut |terms| combine(cx, terms))
+                })
+                .collect();
+            for row in 0..size {
+                let line: Vec<V> = half.iter().map(|column| column[row as usize]).collect();
+                let line = self.transform.input(&line, &mut |terms| combine(cx, terms));
+                for (column, x) in (0..size).zip(line) {
+                    let at = self.held(row * size + column, &block, conv.in_blocks, tile);
                     let at = cx.uniform(&at);
                     cx.b.store(unit.seen, at, x);
                 }
@@ -285,8 +319,9 @@ impl<'c> Winograd<'c> {
     /// For every place of a transformed tile, the product of all tiles and some panels.
     fn multiply(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, weights: V, count: V, pairs: &[Dim; 2]) {
         let (low, high) = (cx.uniform(&pairs[0]), cx.uniform(&pairs[1]));
-        let place = cx.variable(&Dim::Const(PLACES));
-        cx.carry(&[(place.clone(), Dim::Const(PLACES))], &[], &mut |cx, _| {
+        let places = Dim::Const(self.transform.places());
+        let place = cx.variable(&places);
+        cx.carry(&[(place.clone(), places)], &[], &mut |cx, _| {
             let place = Dim::sym(place.clone());
             let open = cx.b.open_for(&[]);
             let first = &cx.name_of(open.var) * &Dim::Const(2);
@@ -380,23 +415,27 @@ impl<'c> Winograd<'c> {
             let vectors = cx.uniform(&(&(&(&pairs[1] - &pairs[0]) * &Dim::Const(2)) + &Dim::Const(self.odd())));
             let open = cx.b.open_for(&[]);
             let vector = cx.name_of(open.var);
-            let mut half = Vec::with_capacity(IN as usize);
-            for column in 0..IN {
-                let sums = [0, 1, 2, 3].map(|row| {
-                    let at = self.held(row * IN + column, &vector, self.part(), tile);
-                    let at = cx.uniform(&at);
-                    cx.b.load(self.vector(), unit.sums, at)
-                });
-                half.push(output_transform(cx, sums));
-            }
+            let size = self.transform.inputs();
+            let sum = |cx: &mut Cx<'_>, row: i64, column: i64| {
+                let at = self.held(row * size + column, &vector, self.part(), tile);
+                let at = cx.uniform(&at);
+                cx.b.load(self.vector(), unit.sums, at)
+            };
+            let half: Vec<Vec<V>> = (0..size)
+                .map(|column| {
+                    let sums: Vec<V> = (0..size).map(|row| sum(cx, row, column)).collect();
+                    self.transform.output(&sums, &mut |terms| combine(cx, terms))
+                })
+                .collect();
             let channel = &(&pairs[0] * &Dim::Const(2)) + &vector;
-            for row in 0..OUT {
-                let line = [0, 1, 2, 3].map(|column| half[column][row as usize]);
-                for (column, x) in output_transform(cx, line).into_iter().enumerate() {
-                    let at = [&corner[0] + &Dim::Const(row), &corner[1] + &Dim::Const(column as i64)];
+            for row in 0..self.transform.outputs() {
+                let line: Vec<V> = half.iter().map(|column| column[row as usize]).collect();
+                let line = self.transform.output(&line, &mut |terms| combine(cx, terms));
+                for (column, x) in (0..).zip(line) {
+                    let at = [&corner[0] + &Dim::Const(row), &corner[1] + &Dim::Const(column)];
                     let index = vec![unit.image.clone(), channel.clone(), at[0].clone(), at[1].clone()];
                     let put = |cx: &mut Cx<'_>| unit.output.put(cx, index.clone(), x);
-                    match self.may_be_outside(cx, &at, [row, column as i64]) {
+                    match self.may_be_outside(cx, &at, [row, column]) {
                         None => put(cx),
                         Some(inside) => {
                             cx.b.open_branch();
@@ -413,11 +452,13 @@ impl<'c> Winograd<'c> {
         });
     }
 
-    /// Whether there is an output at an index, where that is a question: the last of an axis of odd size is alone in its tile.
+    /// Whether there is an output at an index, where that is a question: the last tile of an axis may have fewer outputs.
     fn may_be_outside(&self, cx: &mut Cx<'_>, at: &[Dim; 2], number: [i64; 2]) -> Option<V> {
         let mut all = None;
         for d in 0..2 {
-            if number[d] == 0 || self.conv.output[d].as_const().is_some_and(|n| n % OUT == 0) {
+            // Those that the last tile has, of all that a tile can have.
+            let (size, outputs) = (self.conv.output[d].as_const(), self.transform.outputs());
+            if number[d] == 0 || size.is_some_and(|n| number[d] <= (n - 1).rem_euclid(outputs)) {
                 continue;
             }
             let (at, size) = (cx.uniform(&at[d]), cx.uniform(&self.conv.output[d]));
@@ -434,13 +475,24 @@ fn summed_blocks(conv: &Conv) -> i64 {
     (1..=most).rev().find(|n| conv.in_blocks % n == 0).unwrap_or(1)
 }
 
-/// `Bᵀ` times a column.
-fn input_transform(cx: &mut Cx<'_>, [a, b, c, d]: [V; 4]) -> [V; 4] {
-    [cx.b.sub(a, c), cx.b.add(b, c), cx.b.sub(c, b), cx.b.sub(b, d)]
-}
-
-/// `Aᵀ` times a column.
-fn output_transform(cx: &mut Cx<'_>, [a, b, c, d]: [V; 4]) -> [V; 2] {
-    let (sum, difference) = (cx.b.add(b, c), cx.b.sub(b, c));
-    [cx.b.binary(Binary::Add, a, sum), cx.b.binary(Binary::Sub, difference, d)]
+/// A sum of vectors with a factor each, which starts with one that needs none.
+fn combine(cx: &mut Cx<'_>, terms: &[(f64, V)]) -> V {
+    let start = terms.iter().position(|(factor, _)| *factor == 1.0).unwrap_or(0);
+    let (factor, x) = terms[start];
+    let scale = |cx: &mut Cx<'_>, factor: f64, x: V| cx.b.float(cx.b.ty(x), factor);
+    let first = if factor == 1.0 {
+        x
+    } else {
+        let factor = scale(cx, factor, x);
+        cx.b.mul(x, factor)
+    };
+    let others = terms.iter().enumerate().filter(|(n, _)| *n != start);
+    others.fold(first, |sum, (_, &(factor, x))| match factor {
+        1.0 => cx.b.add(sum, x),
+        -1.0 => cx.b.sub(sum, x),
+        _ => {
+            let factor = scale(cx, factor, x);
+            cx.b.muladd(x, factor, sum)
+        }
+    })
 }

@@ -95,7 +95,7 @@ impl Entry {
         let context = b.params()[0];
         Entry {
             b,
-            shared: Shared::new(options.machine, options.sanitize),
+            shared: Shared::new(options),
             context,
             functions: vec![],
             known: HashMap::new(),
@@ -112,7 +112,8 @@ impl Entry {
         localise(&mut entry);
         self.functions.push(entry);
         let module = Module { functions: self.functions };
-        Lowered { module, weights: self.weights, messages: self.shared.messages, memory, moved: self.moved }
+        let Shared { messages, choices, .. } = self.shared;
+        Lowered { module, weights: self.weights, messages, memory, moved: self.moved, choices }
     }
 
     /// A slot of the run context.

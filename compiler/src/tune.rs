@@ -1,0 +1,141 @@
+//! Schedules that are measured instead of computed, and the file that keeps what came of it: with the file, nothing is measured, and the same model gives the
+//! same bytes.
+use crate::{
+    Error, Result,
+    compile::{self, Codegen, Options},
+    emit, native,
+};
+use numrsc_ir::{Data, Func, Tensor};
+use numrsc_passes::{
+    Level,
+    lower::{Choice, Tuning},
+};
+use numrsc_runtime::{Context, Model};
+use serde::{Deserialize, Serialize};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long the schedules of a shape are measured, and how often at least.
+const SECONDS: f64 = 0.2;
+const ROUNDS: usize = 7;
+/// The part of the time of what the costs prefer that another schedule may take at most, to be worth it.
+const WORTH: f64 = 0.97;
+
+/// What a file has to say.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// What was compiled for, and with which options that matter.
+    machine: String,
+    /// Schedules by shape.
+    schedules: Tuning,
+}
+
+/// What a model is to be compiled with, and how many shapes had to be measured for it.
+#[derive(Debug)]
+pub struct Tuned {
+    pub tuning: Arc<Tuning>,
+    pub file: PathBuf,
+    pub measured: usize,
+}
+
+/// Take the schedules of a model's shapes from a file. What it does not have is measured, here and now, and added to it.
+pub fn tune(func: &Func, codegen: &Codegen, options: &Options, file: &Path) -> Result<Tuned> {
+    let machine = machine(codegen, options);
+    let mut tuning = read(file, &machine)?;
+    let known = Options { tuning: Some(Arc::new(tuning.clone())), ..options.clone() };
+    let mut measured = 0;
+    for choice in compile::lower(func, codegen, &known, &mut vec![])?.choices {
+        match tuning.get(&choice.shape) {
+            Some(schedule) if choice.schedules.contains(schedule) => continue,
+            Some(schedule) => {
+                let there_are = choice.schedules.join(", ");
+                let message = format!("`{schedule}` is no schedule of {}; there are {there_are}", choice.shape);
+                return Err(decode(file, message));
+            }
+            None => {}
+        }
+        let schedule =
+            fastest(&choice, options).map_err(|e| Error::Codegen(format!("measuring {}: {e}", choice.shape)))?;
+        tuning.insert(choice.shape, schedule);
+        measured += 1;
+    }
+    if measured > 0 {
+        let content = File { machine, schedules: tuning.clone() };
+        let text = serde_json::to_string_pretty(&content).map_err(|e| Error::Codegen(e.to_string()))? + "\n";
+        emit::write_file(file, |to| io::Write::write_all(to, text.as_bytes()))?;
+    }
+    Ok(Tuned { tuning: Arc::new(tuning), file: file.to_owned(), measured })
+}
+
+/// Everything that schedules depend on, besides shapes.
+fn machine(codegen: &Codegen, options: &Options) -> String {
+    let target = codegen.backend.target();
+    let (name, tolerance, sanitize) = (codegen.backend.name(), options.tolerance, options.sanitize);
+    format!("{name}, {}, {}, tolerance {tolerance:e}, sanitize {sanitize}", target.triple, target.cpu)
+}
+
+fn decode(file: &Path, message: String) -> Error {
+    Error::Decode { file: file.to_owned(), message, hint: None }
+}
+
+fn read(file: &Path, machine: &str) -> Result<Tuning> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Tuning::new()),
+        Err(source) => return Err(Error::Io { file: file.to_owned(), source }),
+    };
+    let content: File =
+        serde_json::from_str(&text).map_err(|e| decode(file, format!("no schedules by `--tune`: {e}")))?;
+    match content.machine == machine {
+        true => Ok(content.schedules),
+        false => Err(decode(file, format!("has schedules for `{}`, but this is `{machine}`", content.machine))),
+    }
+}
+
+/// The schedule with the best time of runs that alternate, on one thread.
+fn fastest(choice: &Choice, options: &Options) -> std::result::Result<String, String> {
+    let load = |schedule: &String| {
+        let tuning = Tuning::from([(choice.shape.clone(), schedule.clone())]);
+        // The function is what lowering saw: no other pass may touch it.
+        let options = Options { level: Level::O0, tuning: Some(Arc::new(tuning)), ..options.clone() };
+        let model = native::load(&choice.func, &options)?;
+        let context = Context::with_threads(&model, 1).map_err(|e| e.to_string())?;
+        Ok((model, context, Duration::MAX))
+    };
+    let mut all: Vec<(Model, Context, Duration)> =
+        choice.schedules.iter().map(load).collect::<std::result::Result<_, String>>()?;
+    let inputs = inputs(&choice.func)?;
+    native::with_inputs(&inputs, |tensors| {
+        let start = Instant::now();
+        let rounds = (0..).take_while(|round| *round < ROUNDS || start.elapsed().as_secs_f64() < SECONDS);
+        for _ in rounds {
+            for (model, context, best) in &mut all {
+                let start = Instant::now();
+                model.run_in_order(context, tensors).map_err(|e| e.to_string())?;
+                *best = (*best).min(start.elapsed());
+            }
+        }
+        Ok::<(), String>(())
+    })??;
+    let times: Vec<f64> = all.iter().map(|(.., best)| best.as_secs_f64()).collect();
+    let best = (0..times.len()).min_by(|a, b| times[*a].total_cmp(&times[*b])).unwrap_or(0);
+    let best = if times[best] < WORTH * times[0] { best } else { 0 };
+    Ok(choice.schedules[best].clone())
+}
+
+/// Numbers that are neither zero nor small, for every parameter.
+fn inputs(func: &Func) -> std::result::Result<Vec<Data>, String> {
+    let input = |param| {
+        let ty = func.ty(param).as_tensor().map_err(|e| e.to_string())?;
+        let shape: Option<Vec<usize>> = ty.shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
+        let shape = shape.ok_or("its sizes are known at run time only")?;
+        let numbers: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i % 37) as f32 / 37.0 - 0.5).collect();
+        Ok(Data::Tensor(Tensor::from_f32(&shape, &numbers)))
+    };
+    func.params().into_iter().map(input).collect()
+}

@@ -1,0 +1,17 @@
+//! Choices among schedules: lowering says what there is for a shape, and a table may say what to take. Without one, costs decide.
+use numrsc_ir::Func;
+use std::collections::BTreeMap;
+
+/// Names of schedules by shape. What is not among the schedules of a shape is not taken.
+pub type Tuning = BTreeMap<String, String>;
+
+/// Something that can be done in several ways.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// What is computed of what, with all sizes.
+    pub shape: String,
+    /// What the costs prefer comes first.
+    pub schedules: Vec<String>,
+    /// The same and nothing else, to be measured.
+    pub func: Func,
+}
