@@ -50,6 +50,24 @@ pub struct FunctionStats {
     pub same_as: Option<FuncId>,
 }
 
+impl Compiled {
+    /// Of a module whose code is not linked here.
+    pub fn without_code(module: &Module) -> Compiled {
+        let stats = |f: &Function| FunctionStats {
+            name: f.name.clone(),
+            bytes: 0,
+            time: Duration::ZERO,
+            cached: false,
+            same_as: None,
+        };
+        Compiled {
+            image: Image { bytes: vec![], offsets: vec![0; module.functions.len()] },
+            entry: None,
+            stats: module.functions.iter().map(stats).collect(),
+        }
+    }
+}
+
 pub fn compile(backend: &dyn Backend, module: &Module, options: &Options<'_>) -> Result<Compiled> {
     let same = representatives(module)?;
     let unique: Vec<usize> = (0..same.len()).filter(|&i| same[i].0 as usize == i).collect();

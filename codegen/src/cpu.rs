@@ -126,10 +126,14 @@ impl Architecture {
         self.rows().iter().flat_map(|row| row.0.iter().copied())
     }
 
+    /// Names of processors and what all of these can do.
+    pub(crate) fn groups(self) -> impl Iterator<Item = (&'static [&'static str], Vec<&'static str>)> {
+        self.rows().iter().map(|(names, parts)| (*names, parts.concat()))
+    }
+
     /// What a processor can do, nothing for names that are not in the table.
     pub(crate) fn features_of(self, cpu: &str) -> Vec<&'static str> {
-        let row = self.rows().iter().find(|row| row.0.contains(&cpu));
-        row.map(|row| row.1.iter().flat_map(|part| part.iter().copied()).collect()).unwrap_or_default()
+        self.groups().find(|(names, _)| names.contains(&cpu)).map(|(_, features)| features).unwrap_or_default()
     }
 
     /// Is this (in LLVM's spelling) a feature that generated code may use? Then its name for run-time detection.

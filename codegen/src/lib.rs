@@ -17,4 +17,4 @@ pub use code::{Backend, Code, Link, LinkKind};
 pub use compile::{Compiled, FunctionStats, Options, compile};
 pub use error::{Error, Result};
 pub use link::{Image, link};
-pub use target::Target;
+pub use target::{CpuInfo, Target, TargetInfo, targets};

@@ -16,7 +16,47 @@ pub struct Target {
     pub features: String,
 }
 
+/// What can be compiled for, for people to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetInfo {
+    pub triple: &'static str,
+    pub cpus: Vec<CpuInfo>,
+}
+
+/// Processors with the same features.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuInfo {
+    pub names: &'static [&'static str],
+    /// Under the names of Rust's run-time detection.
+    pub features: Vec<&'static str>,
+}
+
+/// All targets for which there are artifacts or objects. Other operating systems of the same processors do as well.
+pub fn targets() -> Vec<TargetInfo> {
+    let triples = [
+        "x86_64-unknown-linux-gnu",
+        "aarch64-unknown-linux-gnu",
+        "riscv64gc-unknown-linux-gnu",
+        "thumbv7em-none-eabihf",
+        "riscv32imac-unknown-none-elf",
+    ];
+    let info = |triple| {
+        let groups = Architecture::of(triple).into_iter().flat_map(Architecture::groups);
+        TargetInfo { triple, cpus: groups.map(|(names, features)| CpuInfo { names, features }).collect() }
+    };
+    triples.map(info).into()
+}
+
 impl Target {
+    /// The machine that this process runs on, with all it can do.
+    pub fn native() -> Target {
+        Target {
+            triple: TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned(),
+            cpu: TargetMachine::get_host_cpu_name().to_string(),
+            features: TargetMachine::get_host_cpu_features().to_string(),
+        }
+    }
+
     /// The plainest machine of the kind this process runs on.
     pub fn host() -> Target {
         let triple = TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned();
@@ -34,12 +74,7 @@ impl Target {
             if Architecture::of(&Target::host().triple) != Some(architecture) {
                 return Err(error("`native` is another architecture".to_owned()));
             }
-            let features = TargetMachine::get_host_cpu_features().to_string();
-            return Ok(Target {
-                triple: triple.to_owned(),
-                cpu: TargetMachine::get_host_cpu_name().to_string(),
-                features,
-            });
+            return Ok(Target { triple: triple.to_owned(), ..Target::native() });
         }
         let cpu = if cpu.is_empty() { baseline(architecture, triple) } else { cpu };
         if !architecture.cpus().any(|known| known == cpu) {
@@ -85,6 +120,36 @@ impl Target {
             Some(Architecture::X86_64 | Architecture::AArch64) => {
                 self.features().into_iter().map(str::to_owned).collect()
             }
+        }
+    }
+
+    /// Whether functions are linked here, so that there are artifacts. For other targets there are objects, which the user links.
+    pub fn has_artifacts(&self) -> bool {
+        use Architecture::{AArch64, RiscV64, X86_64};
+        matches!(Architecture::of(&self.triple), Some(X86_64 | AArch64 | RiscV64))
+    }
+
+    /// The name of the architecture in artifacts.
+    pub fn architecture(&self) -> &'static str {
+        match Architecture::of(&self.triple) {
+            Some(Architecture::X86_64) => "x86_64",
+            Some(Architecture::AArch64) => "aarch64",
+            Some(Architecture::RiscV64) => "riscv64",
+            Some(Architecture::RiscV32) => "riscv32",
+            Some(Architecture::Arm) => "arm",
+            Some(Architecture::Wasm) => "wasm32",
+            Some(Architecture::Nvptx) | None => "",
+        }
+    }
+
+    /// Rust's names of Linux on this processor, if the code is for Linux and programs need nothing else.
+    pub fn linux_triples(&self) -> &'static [&'static str] {
+        match Architecture::of(&self.triple) {
+            _ if !self.triple.contains("-linux") => &[],
+            Some(Architecture::X86_64) => &["x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl"],
+            Some(Architecture::AArch64) => &["aarch64-unknown-linux-gnu", "aarch64-unknown-linux-musl"],
+            Some(Architecture::RiscV64) => &["riscv64gc-unknown-linux-gnu", "riscv64gc-unknown-linux-musl"],
+            _ => &[],
         }
     }
 

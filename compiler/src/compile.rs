@@ -9,7 +9,7 @@ use numrsc_passes::{
 };
 use numrsc_runtime::{
     DType,
-    artifact::{Architecture, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec},
+    artifact::{Architecture, Builder, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec},
 };
 use std::{
     borrow::Cow,
@@ -202,6 +202,8 @@ pub struct Artifact {
     pub architecture: Architecture,
     pub lowered: Lowered,
     pub compiled: Compiled,
+    /// What makes the code of objects, for targets that have no artifacts.
+    pub whole: Option<Llvm>,
     /// How long each phase took.
     pub phases: Phases,
 }
@@ -321,11 +323,16 @@ pub fn generate(
     mut phases: Phases,
 ) -> Result<Artifact> {
     let start = Instant::now();
-    let triple = &codegen.backend.target().triple;
+    let target = codegen.backend.target();
     let architecture = Architecture::ALL
         .into_iter()
-        .find(|a| triple.starts_with(a.name()))
-        .ok_or_else(|| Error::Codegen(format!("there are no artifacts for `{triple}`")))?;
+        .find(|a| a.name() == target.architecture())
+        .ok_or_else(|| Error::Codegen(format!("there are no artifacts for `{}`", target.triple)))?;
+    if !target.has_artifacts() {
+        let compiled = Compiled::without_code(&lowered.module);
+        let manifest = manifest(func, name, codegen, &lowered, &compiled);
+        return Ok(Artifact { manifest, architecture, lowered, compiled, whole: codegen.llvm.clone(), phases });
+    }
     let mut options = numrsc_codegen::Options { jobs: options.jobs, cache: options.cache.as_deref(), progress };
     let mut compiled = numrsc_codegen::compile(&*codegen.backend, &lowered.module, &options);
     // A cache saves time. That it cannot be written (a full disk) is no reason to fail.
@@ -336,7 +343,7 @@ pub fn generate(
     let compiled = compiled.map_err(|e| Error::Codegen(e.to_string()))?;
     phases.push(("generate", start.elapsed()));
     let manifest = manifest(func, name, codegen, &lowered, &compiled);
-    Ok(Artifact { manifest, architecture, lowered, compiled, phases })
+    Ok(Artifact { manifest, architecture, lowered, compiled, whole: None, phases })
 }
 
 /// The content of a file if it is an artifact (or a part of one), which its first bytes tell; `None` if it is something else.
@@ -352,13 +359,19 @@ impl Artifact {
     }
 
     pub fn write_to(&self, to: &mut impl std::io::Write) -> std::io::Result<()> {
-        let builder = numrsc_runtime::artifact::Builder {
-            architecture: self.architecture,
-            manifest: &self.manifest,
-            code: &self.compiled.image.bytes,
-            weights: &self.pieces(),
-        };
-        builder.write_to(to)
+        self.builder(&self.pieces()).write_to(to)
+    }
+
+    /// Write artifacts of one model as versions of one: where it is loaded, the last one that the CPU can run is taken.
+    pub fn write_versions(versions: &[&Artifact], path: &Path) -> Result<()> {
+        let pieces: Vec<_> = versions.iter().map(|version| version.pieces()).collect();
+        let builders: Vec<_> = versions.iter().zip(&pieces).map(|(version, pieces)| version.builder(pieces)).collect();
+        emit::write_file(path, |to| Builder::write_versions(&builders, to))
+    }
+
+    fn builder<'a>(&'a self, weights: &'a [Piece<'a>]) -> Builder<'a> {
+        let code = &self.compiled.image.bytes;
+        Builder { architecture: self.architecture, manifest: &self.manifest, code, weights }
     }
 
     /// The weights, where they are in memory.

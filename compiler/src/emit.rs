@@ -1,7 +1,7 @@
-//! A compiled model as an object, a static library or a shared object, with a header for C; and writing files at once or not at all.
+//! A compiled model as an object, a static library or a shared object; and writing files at once or not at all.
 //!
 //! Objects hold the linked code, the weights and the manifest under five global names. Weights are written from where they are.
-use crate::{Error, Result, compile::Artifact};
+use crate::{Error, Result, compile::Artifact, toolchain};
 use numrsc_runtime::artifact::{Architecture, DATA_ALIGN, Piece};
 use object::{
     Endianness, elf,
@@ -12,8 +12,7 @@ use object::{
 };
 use std::{
     io::{self, BufWriter, Write},
-    path::{Path, PathBuf},
-    process::Command,
+    path::Path,
 };
 
 /// A part of C names: other characters become `_`, and a digit does not come first.
@@ -42,9 +41,55 @@ pub fn write_file(
 
 /// An ELF object, whose names start with `symbol`.
 pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
-    let object = Object::new(artifact, symbol)?;
-    write_file(path, |to| object.write_to(to))
+    let mut object = Object::new(artifact, symbol)?;
+    let Some(llvm) = &artifact.whole else { return write_file(path, |to| object.write_to(to)) };
+    let code = llvm.object(&artifact.lowered.module, &format!("{symbol}_entry"));
+    let code = code.map_err(|e| Error::Codegen(e.to_string()))?;
+    // Linkers refuse to mix interfaces, and the features of the CPU decide which one it is.
+    let flags = object::File::parse(&code[..]).map(|file| object::read::Object::flags(&file));
+    if let Ok(object::FileFlags::Elf { e_flags, .. }) = flags {
+        object.flags = e_flags;
+    }
+    let folder = scratch_folder(path)?;
+    let [code_file, data_file] = ["code.o", "data.o"].map(|name| folder.path().join(name));
+    write_file(&code_file, |to| to.write_all(&code))?;
+    write_file(&data_file, |to| object.write_to(to))?;
+    toolchain::link(&toolchain::linker()?, &["-r"], &[&code_file, &data_file], path)
 }
+
+/// What a program with an object takes on a device, and what the object asks of the linker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Footprint {
+    /// Code and weights; without the manifest, which only the runtime reads.
+    pub flash_bytes: u64,
+    /// The memory in which the model runs, if it is known; without inputs, outputs and the stack.
+    pub ram_bytes: Option<u64>,
+    /// Functions of the compiler's library.
+    pub needs: Vec<String>,
+}
+
+impl Footprint {
+    /// Of an object that was written for this artifact.
+    pub fn of(artifact: &Artifact, path: &Path) -> Result<Footprint> {
+        use object::read::{Object as _, ObjectSection as _, ObjectSymbol as _};
+        let failed = |e: object::Error| Error::Codegen(format!("{}: {e}", path.display()));
+        let bytes = crate::onnx::load::map(path).map_err(|source| Error::Io { file: path.to_owned(), source })?;
+        let file = object::File::parse(&bytes[..]).map_err(failed)?;
+        let in_flash = |s: &object::Section<'_, '_>| {
+            let object::SectionFlags::Elf { sh_flags } = s.flags() else { return false };
+            sh_flags & u64::from(elf::SHF_ALLOC) != 0 && s.name().ok() != Some(MANIFEST_SECTION)
+        };
+        let needs = file.symbols().filter(|s| s.is_undefined() && s.is_global()).filter_map(|s| s.name().ok());
+        Ok(Footprint {
+            flash_bytes: file.sections().filter(in_flash).map(|s| s.size()).sum(),
+            ram_bytes: crate::c_header::memory_bytes(artifact),
+            needs: needs.map(str::to_owned).collect(),
+        })
+    }
+}
+
+/// By itself, so that a linker leaves it out where nobody asks for it.
+const MANIFEST_SECTION: &str = ".rodata.numrsc_manifest";
 
 /// An archive with that object and an index of its names.
 pub fn write_static_library(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
@@ -54,120 +99,22 @@ pub fn write_static_library(artifact: &Artifact, symbol: &str, path: &Path) -> R
 
 /// A shared object, made by the linker of the Rust toolchain.
 pub fn write_shared_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
-    let linker = find_linker()?;
-    let failed = |source| Error::Io { file: path.to_owned(), source };
-    // In the folder of the result, so that renaming suffices.
-    let folder = tempfile::Builder::new().prefix(".numrsc-").tempdir_in(folder_of(path)).map_err(failed)?;
-    let (object, linked) = (folder.path().join("model.o"), folder.path().join("model.so"));
+    let linker = toolchain::linker()?;
+    let folder = scratch_folder(path)?;
+    let object = folder.path().join("model.o");
     write_object(artifact, symbol, &object)?;
-    let mut command = Command::new(&linker);
-    command.args(["-flavor", "gnu", "-shared", "--hash-style=gnu", "-z", "noexecstack", "--build-id=none", "-soname"]);
-    command.arg(path.file_name().unwrap_or(path.as_os_str())).arg("-o").arg(&linked).arg(&object);
-    let output = command.output().map_err(|source| Error::Io { file: linker.clone(), source })?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::Codegen(format!("{} failed: {}", linker.display(), text.trim())));
-    }
-    std::fs::rename(&linked, path).map_err(failed)
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    toolchain::link(&linker, &["-shared", "--hash-style=gnu", "-soname", &name], &[&object], path)
 }
 
-/// What a C program includes to use the names of an object.
-pub fn header(artifact: &Artifact, symbol: &str) -> String {
-    let manifest = &artifact.manifest;
-    // Names are the model's: they must not end the comment.
-    let safe = |text: &str| text.replace("*/", "* /").replace(['\n', '\r'], " ");
-    let ports = |ports: &[numrsc_runtime::artifact::PortSpec]| -> String {
-        ports.iter().map(|p| format!(" *   {}: {}\n", safe(&p.name), safe(&p.type_text))).collect()
-    };
-    let features = match &manifest.cpu_features[..] {
-        [] => String::new(),
-        features => format!("\n * It needs a CPU with {}", features.join(", ")),
-    };
-    let (model, producer, triple) = (safe(&manifest.model), &manifest.producer, &manifest.target_triple);
-    let (inputs, outputs) = (ports(&manifest.inputs), ports(&manifest.outputs));
-    let version = numrsc_runtime::artifact::FORMAT_VERSION;
-    format!(
-        "/* The model `{model}`, compiled by {producer} for {triple}{features}.
- *
- * Inputs:
-{inputs} * Outputs:
-{outputs} *
- * The runtime makes a model of these parts, in C with numrsc.h:
- *
- *   numrsc_model *model;
- *   numrsc_error *error = numrsc_from_parts({symbol}_manifest, {symbol}_manifest_size, {symbol}_entry, {symbol}_weights,
- *                                           {symbol}_weights_size, &model);
- *
- * In Rust:
- *
- *   extern \"C\" {{
- *       fn {symbol}_entry(context: *mut numrsc_runtime::context::RunContext) -> i32;
- *       static {symbol}_manifest: u8;
- *       static {symbol}_manifest_size: u64;
- *       static {symbol}_weights: u8;
- *       static {symbol}_weights_size: u64;
- *   }}
- *   let part = |start: *const u8, size: u64| std::slice::from_raw_parts(start, size as usize);
- *   let model = numrsc_runtime::Model::from_parts(
- *       part(&raw const {symbol}_manifest, {symbol}_manifest_size),
- *       {symbol}_entry,
- *       part(&raw const {symbol}_weights, {symbol}_weights_size),
- *   )?;
- *
- * A program with a runtime of its own fills in a run context of version {version} (runtime-min/src/context.rs) and calls the entry, which
- * gives 0 or 1 more than the position of the failure's message in the manifest. */
-#ifndef NUMRSC_MODEL_{symbol}_H
-#define NUMRSC_MODEL_{symbol}_H
-
-#include <stdint.h>
-
-#ifdef __cplusplus
-extern \"C\" {{
-#endif
-
-struct numrsc_run_context;
-
-int32_t {symbol}_entry(struct numrsc_run_context *context);
-
-/* Inputs, outputs and needs of the model, in the runtime's format. */
-extern const uint8_t {symbol}_manifest[];
-extern const uint64_t {symbol}_manifest_size;
-
-/* Aligned to {DATA_ALIGN} bytes. */
-extern const uint8_t {symbol}_weights[];
-extern const uint64_t {symbol}_weights_size;
-
-#ifdef __cplusplus
-}}
-#endif
-
-#endif
-"
-    )
+/// A place for files on the way to another, from where they can be renamed to it. It goes when it is dropped.
+pub(crate) fn scratch_folder(path: &Path) -> Result<tempfile::TempDir> {
+    let folder = tempfile::Builder::new().prefix(".numrsc-").tempdir_in(folder_of(path));
+    folder.map_err(|source| Error::Io { file: path.to_owned(), source })
 }
 
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// The toolchain that built this program has the linker; if it is gone, the one in use may have it.
-fn find_linker() -> Result<PathBuf> {
-    let built = option_env!("NUMRSC_LLD").map(PathBuf::from);
-    if let Some(built) = built.as_ref().filter(|path| path.is_file()) {
-        return Ok(built.clone());
-    }
-    let asked = Command::new("rustc").args(["--print", "target-libdir"]).output().ok().filter(|o| o.status.success());
-    let found = asked.and_then(|o| {
-        let libdir = PathBuf::from(String::from_utf8(o.stdout).ok()?.trim());
-        Some(libdir.parent()?.join("bin/rust-lld")).filter(|path| path.is_file())
-    });
-    found.ok_or_else(|| {
-        let place = built.map(|path| format!(" (not at {}, nor where `rustc` is)", path.display())).unwrap_or_default();
-        Error::Codegen(format!(
-            "a shared object needs rust-lld, the linker of the Rust toolchain, which is not there{place}: \
-             install the toolchain with rustup, or emit `obj` and link it yourself"
-        ))
-    })
 }
 
 /// Everything that goes into an ELF object.
@@ -175,6 +122,7 @@ struct Object<'a> {
     machine: u16,
     flags: u32,
     is_64: bool,
+    code_align: u64,
     code: &'a [u8],
     weights: Vec<Piece<'a>>,
     weights_length: u64,
@@ -194,12 +142,13 @@ struct Symbol {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Code,
-    Data,
+    Weights,
+    Manifest,
 }
 
 /// Where things are in the object.
 struct Layout {
-    sections: [SectionHeader; 3],
+    sections: [SectionHeader; 4],
     symbols: Vec<Sym>,
 }
 
@@ -211,6 +160,7 @@ impl<'a> Object<'a> {
             // As all programs for Linux: what is passed to the entry is the same in every variant of the interface.
             Architecture::Riscv64 => (elf::EM_RISCV, elf::EF_RISCV_RVC | elf::EF_RISCV_FLOAT_ABI_DOUBLE, true),
             Architecture::Arm => (elf::EM_ARM, elf::EF_ARM_EABI_VER5, false),
+            Architecture::Riscv32 => (elf::EM_RISCV, elf::EF_RISCV_RVC, false),
             Architecture::Wasm32 => {
                 return Err(Error::Codegen("there are no ELF objects for WebAssembly: emit `nrsc`".into()));
             }
@@ -227,22 +177,26 @@ impl<'a> Object<'a> {
         };
         // Debuggers and profilers show the names of kernels.
         let functions = artifact.compiled.stats.iter().zip(&artifact.compiled.image.offsets);
-        let mut symbols: Vec<Symbol> =
-            functions.filter(|(f, _)| f.same_as.is_none()).map(|(f, &offset)| named(f, offset)).collect();
+        let mut symbols: Vec<Symbol> = functions
+            .filter(|(f, _)| f.same_as.is_none() && f.bytes > 0)
+            .map(|(f, &offset)| named(f, offset))
+            .collect();
         let locals = symbols.len() as u32 + 1;
         let entry = artifact.manifest.entry;
         let entry_length = symbols.iter().find(|s| s.offset == entry).map_or(0, |s| s.length);
-        let numbers = weights_length.next_multiple_of(8);
         let mut global = |part: &str, place, offset, length| {
             symbols.push(Symbol { name: format!("{symbol}_{part}"), place, offset, length });
         };
-        global("entry", Place::Code, entry, entry_length);
-        global("weights", Place::Data, 0, weights_length);
-        global("weights_size", Place::Data, numbers, 8);
-        global("manifest_size", Place::Data, numbers + 8, 8);
-        global("manifest", Place::Data, numbers + 16, manifest.len() as u64);
+        if artifact.whole.is_none() {
+            global("entry", Place::Code, entry, entry_length);
+        }
+        global("weights", Place::Weights, 0, weights_length);
+        global("weights_size", Place::Manifest, 0, 8);
+        global("manifest_size", Place::Manifest, 8, 8);
+        global("manifest", Place::Manifest, 16, manifest.len() as u64);
         let code = &artifact.compiled.image.bytes;
-        Ok(Object { machine, flags, is_64, code, weights, weights_length, manifest, symbols, locals })
+        let code_align = if code.is_empty() { 1 } else { numrsc_codegen::Image::ALIGN };
+        Ok(Object { machine, flags, is_64, code_align, code, weights, weights_length, manifest, symbols, locals })
     }
 
     /// Bytes of the whole object.
@@ -260,28 +214,32 @@ impl<'a> Object<'a> {
         buffer.into_inner().flush()
     }
 
-    fn data_length(&self) -> u64 {
-        self.weights_length.next_multiple_of(8) + 16 + self.manifest.len() as u64
+    /// Two sizes and the manifest.
+    fn manifest_length(&self) -> u64 {
+        16 + self.manifest.len() as u64
     }
 
     /// The first half of what [`Writer`] wants: to be told of everything in the order of writing.
     fn lay_out<'w>(&'w self, writer: &mut Writer<'w>) -> Layout {
-        const CODE_ALIGN: u64 = numrsc_codegen::Image::ALIGN;
+        const MANIFEST_ALIGN: u64 = 8;
         writer.reserve_file_header();
         writer.reserve_null_section_index();
         let code: SectionIndex = writer.reserve_section_index();
-        let data = writer.reserve_section_index();
+        let weights = writer.reserve_section_index();
+        let manifest = writer.reserve_section_index();
         writer.reserve_section_index();
         writer.reserve_symtab_section_index();
         writer.reserve_strtab_section_index();
         writer.reserve_shstrtab_section_index();
-        let names = [&b".text"[..], b".rodata", b".note.GNU-stack"].map(|name| writer.add_section_name(name));
+        let names = [".text", ".rodata", MANIFEST_SECTION, ".note.GNU-stack"];
+        let names = names.map(|name| writer.add_section_name(name.as_bytes()));
         writer.reserve_null_symbol_index();
         let mut symbols = Vec::new();
         for (symbol, at) in self.symbols.iter().zip(1..) {
             let (section, kind) = match symbol.place {
                 Place::Code => (code, elf::STT_FUNC),
-                Place::Data => (data, elf::STT_OBJECT),
+                Place::Weights => (weights, elf::STT_OBJECT),
+                Place::Manifest => (manifest, elf::STT_OBJECT),
             };
             let binding = if at < self.locals { elf::STB_LOCAL } else { elf::STB_GLOBAL };
             let name = writer.add_string(symbol.name.as_bytes());
@@ -296,8 +254,9 @@ impl<'a> Object<'a> {
                 st_size: symbol.length,
             });
         }
-        let code_offset = writer.reserve(self.code.len(), CODE_ALIGN as usize) as u64;
-        let data_offset = writer.reserve(self.data_length() as usize, DATA_ALIGN) as u64;
+        let code_offset = writer.reserve(self.code.len(), self.code_align as usize) as u64;
+        let weights_offset = writer.reserve(self.weights_length as usize, DATA_ALIGN) as u64;
+        let manifest_offset = writer.reserve(self.manifest_length() as usize, MANIFEST_ALIGN as usize) as u64;
         writer.reserve_symtab();
         writer.reserve_strtab();
         writer.reserve_shstrtab();
@@ -315,10 +274,11 @@ impl<'a> Object<'a> {
             sh_entsize: 0,
         };
         let sections = [
-            section(0, elf::SHF_ALLOC | elf::SHF_EXECINSTR, code_offset, self.code.len() as u64, CODE_ALIGN),
-            section(1, elf::SHF_ALLOC, data_offset, self.data_length(), DATA_ALIGN as u64),
+            section(0, elf::SHF_ALLOC | elf::SHF_EXECINSTR, code_offset, self.code.len() as u64, self.code_align),
+            section(1, elf::SHF_ALLOC, weights_offset, self.weights_length, DATA_ALIGN as u64),
+            section(2, elf::SHF_ALLOC, manifest_offset, self.manifest_length(), MANIFEST_ALIGN),
             // Its presence says that the stack need not be executable.
-            section(2, 0, data_offset, 0, 1),
+            section(3, 0, manifest_offset, 0, 1),
         ];
         Layout { sections, symbols }
     }
@@ -333,14 +293,14 @@ impl<'a> Object<'a> {
             e_entry: 0,
             e_flags: self.flags,
         })?;
-        let [code, data, _] = &layout.sections;
+        let [code, weights, manifest, _] = &layout.sections;
         writer.pad_until(code.sh_offset as usize);
         writer.write(self.code);
         for piece in &self.weights {
-            writer.pad_until((data.sh_offset + piece.offset) as usize);
+            writer.pad_until((weights.sh_offset + piece.offset) as usize);
             writer.write(piece.bytes);
         }
-        writer.pad_until((data.sh_offset + self.weights_length.next_multiple_of(8)) as usize);
+        writer.pad_until(manifest.sh_offset as usize);
         writer.write(&self.weights_length.to_le_bytes());
         writer.write(&(self.manifest.len() as u64).to_le_bytes());
         writer.write(&self.manifest);

@@ -262,7 +262,7 @@ fn texts_are_written_and_only_where_they_exist() {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains("only --backend llvm"), "{}", stderr(&output));
     }
-    for target in [&["--cpu", "pentium-9000"][..], &["--target", "pdp11-dec-unix"], &["--emit", "exe"]] {
+    for target in [&["--cpu", "pentium-9000"][..], &["--target", "pdp11-dec-unix"], &["--emit", "dll"]] {
         let output = place.numrsc(&[&["compile", &model, "-o", "none"], target].concat());
         assert_eq!(output.status.code(), Some(2), "{target:?}: {}", stderr(&output));
     }
@@ -343,39 +343,25 @@ fn objects_hold_the_parts_of_the_artifact() {
     assert!(header.contains("int32_t my_model_entry(") && header.contains("tensor_0: f32["), "{header}");
 }
 
-/// A C program with the smallest runtime there can be: one thread, memory that is never given back.
+/// A C program without a runtime and without an allocator.
 const C_PROGRAM: &str = r#"
 #include <stdio.h>
-#include <stdlib.h>
 #include "mlp.h"
 
-typedef struct { const void *data; int64_t *sizes; uint64_t room, given; } tensor;
-typedef int32_t (*kernel)(const uint64_t *args, int64_t begin, int64_t end, int64_t worker);
-struct numrsc_run_context {
-    const void *weights; void *arena; uint64_t arena_bytes; tensor *inputs, *outputs; uint64_t threads;
-    void *fn_arena, *fn_alloc, *fn_free, *fn_parallel; uint64_t unused[2];
-};
-typedef struct numrsc_run_context context;
-
-static void *block(int64_t bytes) { return aligned_alloc(64, (bytes + 64) / 64 * 64); }
-static void *arena(context *c, int64_t bytes) { c->arena_bytes = bytes; return c->arena = block(bytes); }
-static void *take(context *c, int64_t bytes) { (void)c; return block(bytes); }
-static void *give(context *c, void *p) { (void)c; (void)p; return NULL; }
-static int32_t parallel(context *c, kernel k, const uint64_t *args, int64_t extent, int64_t grain) {
-    (void)c; (void)grain;
-    return extent > 0 ? k(args, 0, extent, 0) : 0;
-}
+static uint8_t memory[mlp_MEMORY_BYTES + 64];
 
 int main(void) {
-    _Alignas(64) static float x[10];
-    for (int i = 0; i < 10; i++) x[i] = 0.1f * (float)i;
-    int64_t in[2] = {1, 10}, out[2] = {0, 0};
-    tensor input = {x, in, 0, 0}, output = {NULL, out, 0, 0};
-    context c = {mlp_weights, NULL, 0, &input, &output, 1, (void *)arena, (void *)take, (void *)give, (void *)parallel, {0, 0}};
-    int32_t code = mlp_entry(&c);
-    if (code != 0) return 1;
+    float x[10], y[1];
+    uint8_t *start = memory;
+    int i;
+    int32_t code;
+    for (i = 0; i < 10; i++) x[i] = 0.1f * (float)i;
+    while ((uintptr_t)start % 64 != 0) start++;
+    if (mlp_run(x, y, start + 1) != -1) return 1;
+    code = mlp_run(x, y, start);
+    if (code != 0) { fprintf(stderr, "%s\n", mlp_message(code)); return 1; }
     if ((uintptr_t)mlp_weights % 64 != 0 || mlp_manifest_size == 0 || mlp_manifest[0] == 0) return 2;
-    printf("%d %d %.9g\n", (int)out[0], (int)out[1], (double)((const float *)output.data)[0]);
+    printf("1 1 %.9g\n", (double)y[0]);
     return 0;
 }
 "#;
@@ -443,7 +429,16 @@ fn c_programs_link_and_run_compiled_models() {
         place.succeed(&["compile", &model, "--emit", emit, "-o", file]);
         for program in ["own", "with"] {
             let mut compiler = Command::new("cc");
-            compiler.args(["-std=c11", "-Wall", "-Werror", &format!("{program}.c"), "-o", program]);
+            compiler.args([
+                "-std=c99",
+                "-Wall",
+                "-Wextra",
+                "-pedantic",
+                "-Werror",
+                &format!("{program}.c"),
+                "-o",
+                program,
+            ]);
             compiler.arg(format!("./{file}")).arg("-Wl,-rpath,$ORIGIN").current_dir(place.path(""));
             if program == "with" {
                 compiler.arg("-I").arg(&include).arg(&runtime).args(["-lpthread", "-ldl", "-lm"]);
@@ -456,6 +451,24 @@ fn c_programs_link_and_run_compiled_models() {
             let value: f64 = text.trim().strip_prefix("1 1 ").unwrap_or_else(|| panic!("{text}")).parse().unwrap();
             assert!((value - expected).abs() <= 1e-5, "{file}, {program}: {value}, expected {expected}");
         }
+    }
+
+    // The header is C++ as well.
+    let mut compiler = Command::new("g++");
+    compiler.args(["-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "own.c"]);
+    let output = compiler.current_dir(place.path("")).output();
+    assert!(output.as_ref().is_ok_and(|o| o.status.success()), "{output:?}");
+
+    // Neither reads what nobody wrote, nor leaks: for code that Valgrind knows.
+    place.succeed(&["compile", &model, "--emit", "obj", "-o", "mlp.o", "--cpu", "x86-64-v3"]);
+    for (program, args) in [("own", &[][..]), ("with", &[runtime.to_str().unwrap(), "-lpthread", "-ldl", "-lm"])] {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-g", &format!("{program}.c"), "mlp.o", "-o", program, "-I"]).arg(&include).args(args);
+        assert!(compiler.current_dir(place.path("")).status().unwrap().success());
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=all"]);
+        let output = valgrind.arg(place.path(program)).output().expect("valgrind, which .ci/setup installs");
+        assert!(output.status.success() && output.stderr.is_empty(), "{program}: {}", stderr(&output));
     }
 }
 
@@ -589,4 +602,67 @@ fn every_command_has_help() {
     ] {
         assert!(compile.contains(part), "{part}: {compile}");
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_executable_runs_by_itself() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    let summary = place.succeed(&["compile", "relu.onnx", "--emit", "exe"]);
+    assert!(summary.starts_with("relu: "), "{summary}");
+    assert_eq!(place.files(), ["relu", "relu.onnx"], "and no header");
+    let x = Tensor::from_f32(&[2, 3], &[1.0, -2.0, 3.0, -4.0, 5.0, 6.0]);
+    std::fs::write(place.path("x"), x.bytes()).unwrap();
+    let output = Command::new(place.path("relu")).args(["--input", "x"]).current_dir(place.path("")).output().unwrap();
+    std::fs::write(place.path("y.npy"), &output.stdout).unwrap();
+    let y = npy::read(&place.path("y.npy"), DType::F32).unwrap();
+    assert_eq!(y, Tensor::from_f32(&[2, 3], &[1.0, 0.0, 300.0, 0.0, 50.0, 600.0]));
+
+    let refused = place.numrsc(&["compile", "relu.onnx", "--emit", "exe", "--target", "thumbv7em-none-eabihf"]);
+    assert!(stderr(&refused).contains("executables are for Linux"), "{}", stderr(&refused));
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn versions_for_several_cpus() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    npy::write(&place.path("x.npy"), &Tensor::from_f32(&[1, 3], &[-1.0, 2.0, 3.0])).unwrap();
+    let run = |place: &Place| place.succeed(&["run", "relu.nrsc", "--input", "x=x.npy"]);
+    place.succeed(&["compile", "relu.onnx", "--cpu", "x86-64"]);
+    let expected = run(&place);
+
+    let summary = place.succeed(&["compile", "relu.onnx", "--cpu", "x86-64,native,sapphirerapids"]);
+    assert!(summary.contains("also for x86-64, native"), "{summary}");
+    assert_eq!(run(&place), expected);
+    let report = json(&place.succeed(&["inspect", "relu.nrsc", "--json"]));
+    assert!(report["cpu_features"].to_string().contains("avx512fp16"), "{report}");
+    assert_eq!(report["other_versions"].as_array().unwrap().len(), 2);
+    assert_eq!(report["other_versions"][0]["cpu_features"], json("[]"));
+    assert_eq!(place.succeed(&["check", "relu.nrsc"]).matches(": ok, ").count(), 3);
+
+    let refused = place.numrsc(&["compile", "relu.onnx", "--cpu", "x86-64,pentium"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    let refused = place.numrsc(&["compile", "relu.onnx", "--cpu", "x86-64,native", "--emit", "obj"]);
+    assert!(stderr(&refused).contains("artifacts only"), "{}", stderr(&refused));
+}
+
+#[test]
+fn targets_are_listed_as_they_can_be_given() {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    let people = place.succeed(&["targets"]);
+    assert!(people.contains("This machine is ") && people.contains("x86-64-v3, haswell"), "{people}");
+    let report = json(&place.succeed(&["targets", "--json"]));
+    let targets = report["targets"].as_array().unwrap();
+    assert!(targets.len() >= 3);
+    for target in targets {
+        // The last of them has most of the features.
+        let cpu = target["cpus"].as_array().unwrap().last().unwrap()["names"][0].as_str().unwrap();
+        let triple = target["triple"].as_str().unwrap();
+        place.succeed(&["compile", "relu.onnx", "--target", triple, "--cpu", cpu, "--emit", "obj"]);
+    }
+    let refused = place.numrsc(&["compile", "relu.onnx", "--target", "thumbv7em-none-eabihf"]);
+    assert!(stderr(&refused).contains("there are objects only"), "{}", stderr(&refused));
 }

@@ -35,7 +35,11 @@ mod memory;
 mod model;
 #[cfg(feature = "std")]
 mod pool;
+#[cfg(numrsc_program)]
+mod program;
 mod run;
+#[cfg(feature = "write")]
+mod sources;
 mod tensor;
 mod view;
 
@@ -49,5 +53,7 @@ pub use model::Model;
 #[cfg(feature = "alloc")]
 pub use run::Context;
 pub use run::{ContextIn, FixedContext};
+#[cfg(feature = "write")]
+pub use sources::SOURCES;
 pub use tensor::{TensorMut, TensorRef};
 pub use view::{Array, TensorView};

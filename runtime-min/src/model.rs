@@ -118,8 +118,7 @@ impl Model {
     /// A model that is part of the program's data, see [`crate::include_artifact`]. Manifest and weights are used where they are; the
     /// code is copied to memory that may be executed.
     pub fn from_static(bytes: &'static [u8]) -> Result<Model> {
-        let artifact = Artifact::parse(bytes)?;
-        check_host(&artifact)?;
+        let artifact = best_version(bytes)?;
         check_alignment(artifact.weights)?;
         let code = executable_copy(artifact.code)?;
         // SAFETY: everything is static.
@@ -214,6 +213,21 @@ fn check_alignment(weights: &[u8]) -> Result<()> {
     }
 }
 
+/// The last version that this CPU can run.
+#[cfg(feature = "std")]
+fn best_version(file: &[u8]) -> Result<Artifact<'_>> {
+    let mut best = Err(Error::NotAnArtifact);
+    for (position, artifact) in Artifact::versions(file).enumerate() {
+        let artifact = artifact?;
+        let usable = check_host(&artifact).map(|()| artifact);
+        // If none can run, the first one, which asks for least, tells why.
+        if position == 0 || usable.is_ok() {
+            best = usable;
+        }
+    }
+    best
+}
+
 #[cfg(feature = "std")]
 fn check_host(artifact: &Artifact<'_>) -> Result<()> {
     if Architecture::host() != Some(artifact.architecture) {
@@ -235,8 +249,7 @@ fn load(path: &Path, verify: bool) -> Result<Model> {
     }
     // SAFETY: the documentation of `Model::load` asks that nobody writes to the file. This is MAP_SHARED and read only.
     let whole = unsafe { Mmap::map(&file) }.map_err(failed)?;
-    let artifact = Artifact::parse(&whole)?;
-    check_host(&artifact)?;
+    let artifact = best_version(&whole)?;
     check_alignment(artifact.weights)?;
     if verify {
         artifact.verify_weights()?;

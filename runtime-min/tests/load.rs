@@ -4,7 +4,7 @@ mod common;
 use common::*;
 use numrsc_runtime::{
     Context, DType, Error, Model, Result, TensorRef,
-    artifact::{Artifact, Builder, FORMAT_VERSION, Piece, checksum},
+    artifact::{Artifact, Builder, FORMAT_VERSION, ManifestSpec, Piece, checksum},
 };
 use std::{fs, path::PathBuf, time::Instant};
 use tempfile::TempDir;
@@ -181,6 +181,65 @@ fn missing_cpu_features_are_named() {
     manifest.cpu_features = vec!["quantum".into()];
     let error = Folder::new().load(&artifact(&manifest, &[])).unwrap_err();
     assert!(matches!(&error, Error::CpuFeature { name } if name.as_str() == "quantum"), "{error}");
+}
+
+/// Versions that ask for these features; each tells which it is by its name and by its weights.
+fn versions(features: &[&[&str]]) -> Vec<u8> {
+    let code = code_that_succeeds();
+    let manifests: Vec<_> = features
+        .iter()
+        .enumerate()
+        .map(|(at, features)| {
+            let cpu_features = features.iter().map(ToString::to_string).collect();
+            ManifestSpec { model: format!("version {at}"), cpu_features, ..manifest() }
+        })
+        .collect();
+    let weights: Vec<Vec<u8>> = (0..features.len()).map(|at| vec![at as u8; 100 * at]).collect();
+    let pieces: Vec<_> = weights.iter().map(|bytes| [Piece { offset: 0, bytes }]).collect();
+    let builder = |(manifest, weights)| Builder { architecture: host(), manifest, code: &code, weights };
+    let builders: Vec<_> = manifests.iter().zip(&pieces).map(|(m, p)| builder((m, &p[..]))).collect();
+    let mut bytes = vec![];
+    Builder::write_versions(&builders, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn the_last_version_that_can_run_is_taken() {
+    let folder = Folder::new();
+    let baseline = if cfg!(target_arch = "x86_64") { "sse2" } else { "neon" };
+    for (features, best) in [
+        (&[&[][..], &[baseline]][..], 1),
+        (&[&[], &[baseline], &["quantum"]], 1),
+        (&[&[], &["quantum"], &[baseline]], 2),
+        (&[&[], &["quantum"]], 0),
+    ] {
+        let bytes = versions(features);
+        let model = folder.load(&bytes).unwrap();
+        assert_eq!(model.manifest().model(), format!("version {best}"));
+        model.run(&mut Context::new(&model).unwrap(), &[]).unwrap();
+        assert_eq!(Artifact::versions(&bytes).count(), features.len());
+        for artifact in Artifact::versions(&bytes) {
+            artifact.unwrap().verify_weights().unwrap();
+        }
+    }
+    let error = folder.load(&versions(&[&["magic"], &["quantum"]])).unwrap_err();
+    assert!(matches!(&error, Error::CpuFeature { name } if name.as_str() == "magic"), "{error}");
+}
+
+#[test]
+fn every_fault_in_any_version_is_noticed() {
+    let mut bytes = versions(&[&[], &[], &[]]);
+    let sound = |bytes: &[u8]| {
+        let checked = |a: Result<Artifact<'_>>| a.and_then(|a| a.verify_weights());
+        Artifact::versions(bytes).all(|artifact| checked(artifact).is_ok())
+    };
+    assert!(sound(&bytes));
+    for at in 0..bytes.len() {
+        bytes[at] ^= 1 << (at % 8);
+        assert!(!sound(&bytes), "byte {at}");
+        bytes[at] ^= 1 << (at % 8);
+        assert!(!sound(&bytes[..at]), "{at} bytes");
+    }
 }
 
 #[test]

@@ -10,12 +10,13 @@ mod text;
 use std::cell::RefCell;
 use std::sync::Once;
 
-use inkwell::OptimizationLevel;
 use inkwell::context::Context;
 use inkwell::memory_buffer::MemoryBuffer;
+use inkwell::module::{Linkage, Module as LlvmModule};
 use inkwell::targets::{
     FileType, InitializationConfig, RelocMode, Target as LlvmTarget, TargetMachine, TargetMachineOptions, TargetTriple,
 };
+use inkwell::{GlobalVisibility, OptimizationLevel};
 use numrsc_ir::kernel::{FuncId, Kind, Module};
 
 use crate::cpu::Architecture;
@@ -55,11 +56,42 @@ impl Llvm {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
+    /// All functions as an object in which the entry has this name and nothing else has one. It may ask the linker for functions of the
+    /// compiler's library (libgcc or such) where the target lacks instructions, as for doubles.
+    pub fn object(&self, module: &Module, entry: &str) -> Result<Vec<u8>> {
+        let at = module.functions.iter().position(|f| f.kind == Kind::Entry);
+        let inside = at.map(|at| text::symbol(module, FuncId(at as u32))).unwrap_or_default();
+        self.generate_after("module", &self.llvm_ir(module)?, OptimizationLevel::Default, FileType::Object, |llvm| {
+            for function in llvm.get_functions().filter(|f| f.count_basic_blocks() > 0) {
+                let global = function.as_global_value();
+                if function.get_name().to_bytes() == inside.as_bytes() {
+                    global.set_visibility(GlobalVisibility::Default);
+                    global.set_name(entry);
+                } else {
+                    global.set_visibility(GlobalVisibility::Default);
+                    function.set_linkage(Linkage::Internal);
+                }
+            }
+        })
+    }
+
     fn generate(&self, name: &str, text: &str, level: OptimizationLevel, output: FileType) -> Result<Vec<u8>> {
+        self.generate_after(name, text, level, output, |_| {})
+    }
+
+    fn generate_after(
+        &self,
+        name: &str,
+        text: &str,
+        level: OptimizationLevel,
+        output: FileType,
+        change: impl Fn(&LlvmModule<'_>),
+    ) -> Result<Vec<u8>> {
         let invalid = |message: String| Error::InvalidModule { module: name.to_owned(), message };
         let context = Context::create();
         let buffer = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), name);
         let module = context.create_module_from_ir(buffer).map_err(|message| invalid(message.to_string()))?;
+        change(&module);
         with_machine(&self.target, level, |machine| {
             module.set_data_layout(&machine.get_target_data().get_data_layout());
             // LLVM does not check its input while generating code: an invalid module is undefined behaviour there.
@@ -90,10 +122,12 @@ impl Backend for Llvm {
     }
 }
 
-/// The triple that LLVM gets: whatever the system, objects are ELF, because only the code in them is used.
+/// The triple that LLVM gets: whatever the system, objects are ELF, because only the code in them is used. With all its parts, or LLVM
+/// would take the last one of `thumbv7em-none-eabihf` for a system and pass floats in other registers.
 pub(crate) fn object_triple(target: &Target) -> String {
     let foreign = ["-darwin", "-macos", "-ios", "-windows"].iter().any(|system| target.triple.contains(system));
-    if foreign { format!("{}-elf", target.triple) } else { target.triple.clone() }
+    let triple = if foreign { format!("{}-elf", target.triple) } else { target.triple.clone() };
+    TargetMachine::normalize_triple(&TargetTriple::create(&triple)).as_str().to_string_lossy().into_owned()
 }
 
 /// Machines take longer to make than many a kernel to compile, so each thread keeps those it used last.

@@ -10,44 +10,54 @@ use std::path::Path;
 /// Check everything, weights included. Prints the answer, and gives it as a row of a report.
 pub(crate) fn check(path: &Path, content: &[u8], quiet: bool) -> (bool, serde_json::Value) {
     let file = path.display().to_string();
-    let artifact = match Artifact::parse(content).and_then(|a| a.verify_weights().map(|()| a)) {
-        Ok(artifact) => artifact,
+    let versions = versions(content).and_then(|versions| {
+        versions.iter().try_for_each(Artifact::verify_weights)?;
+        Ok(versions)
+    });
+    let versions = match versions {
+        Ok(versions) => versions,
         Err(e) => {
             super::show(&format!("{file}: {e}"));
             return (false, json!({ "file": file, "ok": false, "problems": [{ "message": e.to_string() }] }));
         }
     };
-    let manifest = artifact.manifest;
     let here = Model::load(path).err().map(|e| e.to_string());
     if !quiet {
-        let (model, triple, kernels) = (manifest.model(), manifest.target_triple(), manifest.kernels().len());
-        let (code, weights) = (bytes(artifact.code.len()), bytes(artifact.weights.len()));
-        println!(
-            "{file}: ok, an artifact of `{model}` for {triple}, {kernels} functions, {code} of code, {weights} of weights"
-        );
+        for artifact in &versions {
+            let m = artifact.manifest;
+            let (model, triple, kernels) = (m.model(), m.target_triple(), m.kernels().len());
+            let (code, weights) = (bytes(artifact.code.len()), bytes(artifact.weights.len()));
+            println!(
+                "{file}: ok, an artifact of `{model}` for {triple}, {kernels} functions, {code} of code, {weights} of weights"
+            );
+        }
         if let Some(why) = &here {
             println!("  it cannot run here: {why}");
         }
     }
     let row =
-        json!({ "file": file, "ok": true, "problems": [], "artifact": describe(&artifact), "cannot_run_here": here });
+        json!({ "file": file, "ok": true, "problems": [], "artifact": describe(&versions), "cannot_run_here": here });
     (true, row)
 }
 
 pub(crate) fn inspect(path: &Path, content: &[u8], as_json: bool) -> Result<Outcome, Failure> {
-    let artifact = match Artifact::parse(content) {
-        Ok(artifact) => artifact,
+    let versions = match versions(content) {
+        Ok(versions) => versions,
         Err(e) => {
             super::show(&format!("{}: {e}", path.display()));
             return Ok(Outcome::Negative);
         }
     };
     if as_json {
-        println!("{:#}", describe(&artifact));
+        println!("{:#}", describe(&versions));
     } else {
-        people(path, &artifact);
+        versions.iter().for_each(|version| people(path, version));
     }
     Ok(Outcome::Success)
+}
+
+fn versions(content: &[u8]) -> numrsc_runtime::Result<Vec<Artifact<'_>>> {
+    Artifact::versions(content).collect()
 }
 
 fn people(path: &Path, artifact: &Artifact<'_>) {
@@ -92,7 +102,15 @@ fn size(size: Size<'_>) -> String {
     }
 }
 
-fn describe(artifact: &Artifact<'_>) -> serde_json::Value {
+/// The version that is best, and the others.
+fn describe(versions: &[Artifact<'_>]) -> serde_json::Value {
+    let mut all: Vec<_> = versions.iter().map(describe_version).collect();
+    let mut best = all.pop().unwrap_or_default();
+    best["other_versions"] = all.into();
+    best
+}
+
+fn describe_version(artifact: &Artifact<'_>) -> serde_json::Value {
     let m: Manifest<'_> = artifact.manifest;
     let port = |p: Port<'_>| json!({ "name": p.name, "type": p.type_text });
     let size = |s: Size<'_>| match s {

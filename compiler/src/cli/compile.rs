@@ -2,6 +2,7 @@
 use super::{BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, report};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use numrsc::{
+    Program,
     compile::{self, Artifact, Codegen, Options, Phases},
     emit,
     onnx::{Model, import},
@@ -54,6 +55,8 @@ pub(crate) enum Emit {
     Obj,
     /// A static library with that object, and a C header
     Staticlib,
+    /// A program for Linux that needs no libraries
+    Exe,
     /// LLVM's IR as text
     LlvmIr,
     /// Assembly
@@ -63,12 +66,14 @@ pub(crate) enum Emit {
 }
 
 impl Emit {
+    /// The kind of file, which is also the end of its name, except of programs.
     fn suffix(self) -> &'static str {
         match self {
             Emit::Nrsc => "nrsc",
             Emit::So => "so",
             Emit::Obj => "o",
             Emit::Staticlib => "a",
+            Emit::Exe => "exe",
             Emit::LlvmIr => "ll",
             Emit::Asm => "s",
             Emit::Nir => "nir",
@@ -79,12 +84,16 @@ impl Emit {
 /// What came of compiling, as far as it went.
 pub(crate) struct Written<'a> {
     pub(crate) args: &'a Args,
+    /// For which the file has versions as well.
+    pub(crate) other_cpus: &'a [String],
     pub(crate) options: &'a Options,
     pub(crate) codegen: &'a Codegen,
     pub(crate) func: &'a Func,
     pub(crate) emit: &'static str,
     pub(crate) output: &'a Path,
     pub(crate) header: Option<&'a Path>,
+    /// Of an object.
+    pub(crate) footprint: Option<&'a emit::Footprint>,
     pub(crate) result: Compiled<'a>,
     pub(crate) phases: &'a Phases,
     pub(crate) tuned: Option<&'a Tuned>,
@@ -98,14 +107,28 @@ pub(crate) enum Compiled<'a> {
 
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let mut options = args.build.options(args.backend.generator(), args.target.as_deref(), quiet);
+    // All but the last: what is reported is the version for the best of them.
+    let mut other_cpus: Vec<String> = options.cpu.split(',').map(str::to_owned).collect();
+    options.cpu = other_cpus.pop().unwrap_or_default();
+    if !other_cpus.is_empty() && args.emit != Emit::Nrsc {
+        return Err(Failure::Usage("versions for several CPUs are for artifacts only: --emit nrsc".into()));
+    }
+    for cpu in &other_cpus {
+        Codegen::new(&Options { cpu: cpu.clone(), ..options.clone() }).map_err(|e| Failure::Usage(e.to_string()))?;
+    }
     if args.backend == CodeBackend::Cranelift && matches!(args.emit, Emit::LlvmIr | Emit::Asm) {
         return Err(Failure::Usage("only --backend llvm has LLVM's IR and assembly".into()));
     }
     let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let target = codegen.backend.target();
+    if !target.has_artifacts() && matches!(args.emit, Emit::Nrsc | Emit::So | Emit::Staticlib) {
+        return Err(Failure::Usage(format!("for {} there are objects only: --emit obj", target.triple)));
+    }
     let (_, func, mut phases) = load(&args.model, &args.import.options(), quiet)?;
     let name = model_name(&args.model);
     let output = match &args.output {
         Some(path) => path.clone(),
+        None if args.emit == Emit::Exe => PathBuf::from(&name),
         None => PathBuf::from(format!("{name}.{}", args.emit.suffix())),
     };
     let tuned = args.tune.as_ref().map(|file| {
@@ -122,12 +145,14 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let kind = args.emit.suffix();
     let common = |header, result, phases| Written {
         args,
+        other_cpus: &other_cpus,
         options: &options,
         codegen: &codegen,
         func: &func,
         emit: kind,
         output: &output,
         header,
+        footprint: None,
         result,
         phases,
         tuned: tuned.as_ref(),
@@ -143,26 +168,45 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         return finish(&common(None, Compiled::Text(&lowered), &phases), quiet);
     }
 
+    // Early: what is missing on this machine is not found out after minutes.
+    let program = match args.emit {
+        Emit::Exe => Some(Program::build(codegen.backend.target(), options.cache.as_deref())?),
+        _ => None,
+    };
     let progress = Progress::new(quiet);
     let artifact =
         compile::generate(&func, &name, &codegen, lowered, &options, Some(&|done, all| progress.at(done, all)), phases);
     progress.end();
     let artifact = artifact?;
+    // What was measured is about the last of them.
+    let other = |cpu: &String| Options { cpu: cpu.clone(), tuning: None, ..options.clone() };
+    let version = |cpu: &String| build(&func, &args.model, &other(cpu), quiet);
+    let others = other_cpus.iter().map(version).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
     let symbol = symbol(&output, args.emit);
-    match args.emit {
-        Emit::So => emit::write_shared_object(&artifact, &symbol, &output)?,
-        Emit::Obj => emit::write_object(&artifact, &symbol, &output)?,
-        Emit::Staticlib => emit::write_static_library(&artifact, &symbol, &output)?,
-        Emit::Nrsc | Emit::LlvmIr | Emit::Asm | Emit::Nir => artifact.write(&output)?,
+    match (args.emit, &program) {
+        (_, Some(program)) => program.write(&artifact, &output)?,
+        (Emit::So, _) => emit::write_shared_object(&artifact, &symbol, &output)?,
+        (Emit::Obj, _) => emit::write_object(&artifact, &symbol, &output)?,
+        (Emit::Staticlib, _) => emit::write_static_library(&artifact, &symbol, &output)?,
+        (Emit::Nrsc | Emit::Exe | Emit::LlvmIr | Emit::Asm | Emit::Nir, None) => {
+            let versions: Vec<&Artifact> = others.iter().chain([&artifact]).collect();
+            Artifact::write_versions(&versions, &output)?;
+        }
     }
-    let header = (args.emit != Emit::Nrsc).then(|| output.with_extension("h"));
+    let header = matches!(args.emit, Emit::So | Emit::Obj | Emit::Staticlib).then(|| output.with_extension("h"));
+    let footprint = match args.emit {
+        Emit::Obj => Some(emit::Footprint::of(&artifact, &output)?),
+        _ => None,
+    };
     if let Some(header) = &header {
-        emit::write_file(header, |to| to.write_all(emit::header(&artifact, &symbol).as_bytes()))?;
+        let needs = footprint.as_ref().map_or(&[][..], |f| &f.needs);
+        emit::write_file(header, |to| to.write_all(numrsc::c_header(&artifact, &symbol, needs).as_bytes()))?;
     }
     let mut phases = artifact.phases.clone();
     phases.push(("write", start.elapsed()));
-    finish(&common(header.as_deref(), Compiled::Code(&artifact), &phases), quiet)
+    let written = common(header.as_deref(), Compiled::Code(&artifact), &phases);
+    finish(&Written { footprint: footprint.as_ref(), ..written }, quiet)
 }
 
 /// Load and import, with the time of each.

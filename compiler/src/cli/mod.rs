@@ -7,6 +7,7 @@ mod inspect;
 mod report;
 mod run;
 mod table;
+mod targets;
 mod test;
 mod values;
 
@@ -50,6 +51,7 @@ enum Command {
     Check(check::Args),
     Inspect(inspect::Args),
     Test(test::Args),
+    Targets(targets::Args),
     /// Print a completion script for a shell
     Completions {
         shell: clap_complete::Shell,
@@ -137,7 +139,8 @@ fn parse_tolerance(text: &str) -> Result<f64, String> {
 struct BuildArgs {
     #[command(flatten)]
     level: LevelArgs,
-    /// The processor to compile for: a name as LLVM knows it, or `native` [default: native; the plainest one of another --target]
+    /// The processor to compile for: a name that `numrsc targets` lists, or `native`; artifacts may have versions for several, as in
+    /// x86-64-v3,x86-64-v4, of which the last one that can run is taken [default: native; the plainest one of another --target]
     #[arg(long, value_name = "NAME")]
     cpu: Option<String>,
     /// Check every access of memory at run time
@@ -261,6 +264,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Check(a) => check::run(a, args.quiet),
         Command::Inspect(a) => inspect::run(a),
         Command::Test(a) => test::run(a, args.quiet),
+        Command::Targets(a) => Ok(targets::run(a)),
         Command::Completions { shell } => {
             clap_complete::generate(*shell, &mut Args::command(), "numrsc", &mut std::io::stdout());
             Ok(Outcome::Success)

@@ -25,10 +25,15 @@ pub(crate) fn people(w: &Written<'_>) {
     if let Some(header) = w.header {
         row("header", header.display().to_string());
     }
+    if !w.other_cpus.is_empty() {
+        row("versions", format!("also for {}; what follows is about {cpu}", w.other_cpus.join(", ")));
+    }
     let lowered = lowered(w);
     let kernels = Kernels::of(w);
     row("kernels", format!("{} distinct, {} launches", kernels.distinct, kernels.launches));
-    if let Compiled::Code(artifact) = &w.result {
+    if let Compiled::Code(artifact) = &w.result
+        && artifact.whole.is_none()
+    {
         row("code", bytes(artifact.compiled.image.bytes.len()));
         let cached = artifact.compiled.stats.iter().filter(|f| f.cached && f.same_as.is_none()).count();
         if cached > 0 {
@@ -39,6 +44,10 @@ pub(crate) fn people(w: &Written<'_>) {
         row("schedules", format!("{} measured, kept in {}", tuned.measured, tuned.file.display()));
     }
     row("weights", bytes(lowered.weights.size() as usize));
+    if let Some(footprint) = w.footprint {
+        let ram = footprint.ram_bytes.map_or("as the sizes ask for".into(), |n| bytes(n as usize));
+        row("on a device", format!("{} of flash, {ram} of RAM", bytes(footprint.flash_bytes as usize)));
+    }
     let memory = Memory::of(w);
     row("memory", memory.people());
     if lowered.memory.heap {
@@ -68,7 +77,8 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
                     "same_as": f.same_as.map(name),
                 })
             };
-            (Some(artifact.compiled.image.bytes.len()), artifact.compiled.stats.iter().map(row).collect())
+            let code = artifact.whole.is_none().then_some(artifact.compiled.image.bytes.len());
+            (code, artifact.compiled.stats.iter().map(row).collect())
         }
         Compiled::Text(_) => {
             (None, lowered.module.functions.iter().map(|f| serde_json::json!({ "name": f.name })).collect::<Vec<_>>())
@@ -86,6 +96,7 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
             "backend": w.codegen.backend.name(),
             "target": target.triple,
             "cpu": target.cpu,
+            "other_cpus": w.other_cpus,
             "cpu_features": w.codegen.features,
             "dims": import.dims,
             "distinct_dims": import.distinct_dims,
@@ -104,6 +115,9 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
         "launches": kernels.launches,
         "moved_bytes": lowered.moved,
         "code_bytes": code,
+        "flash_bytes": w.footprint.map(|f| f.flash_bytes),
+        "ram_bytes": w.footprint.and_then(|f| f.ram_bytes),
+        "linker_needs": w.footprint.map(|f| &f.needs),
         "weight_bytes": lowered.weights.size(),
         "memory": {
             "arena_bytes": lowered.memory.fixed,

@@ -4,17 +4,19 @@
 //!    0  magic                          8 bytes
 //!    8  format version                 u32
 //!   12  architecture                   u32
-//!   16  length of the file             u64
+//!   16  length                         u64
 //!   24  number of sections (3)         u32
-//!   28  0                              u32
+//!   28  how many versions follow       u32
 //!   32  section table: kind u32, 0 u32, offset u64, length u64, checksum u64 for manifest, code and weights
 //!  128  checksum of the bytes before   u64
 //!  136  manifest
 //!       code, at the next multiple of 4096
-//!       weights, at the next multiple of 4096, to the end of the file
+//!       weights, at the next multiple of 4096, to the end
 //! ```
+//! A file may hold several versions, the same model for several CPUs: the next one starts like this at the next multiple of 4096.
+//!
 //! All numbers are little-endian. Bytes between sections are 0, and there is exactly one valid place for each section, so
-//! every changed byte is noticed. Weights come last and are checked on request only: loading takes the same time for any size.
+//! every changed byte is noticed. Weights come last in a version and are checked on request only: loading takes the same time for any size.
 mod checksum;
 mod manifest;
 #[cfg(feature = "write")]
@@ -50,11 +52,18 @@ pub enum Architecture {
     Riscv64 = 3,
     Arm = 4,
     Wasm32 = 5,
+    Riscv32 = 6,
 }
 
 impl Architecture {
-    pub const ALL: [Architecture; 5] =
-        [Architecture::X86_64, Architecture::Aarch64, Architecture::Riscv64, Architecture::Arm, Architecture::Wasm32];
+    pub const ALL: [Architecture; 6] = [
+        Architecture::X86_64,
+        Architecture::Aarch64,
+        Architecture::Riscv64,
+        Architecture::Arm,
+        Architecture::Wasm32,
+        Architecture::Riscv32,
+    ];
 
     /// As in the first part of a target triple.
     pub fn name(self) -> &'static str {
@@ -64,6 +73,7 @@ impl Architecture {
             Architecture::Riscv64 => "riscv64",
             Architecture::Arm => "arm",
             Architecture::Wasm32 => "wasm32",
+            Architecture::Riscv32 => "riscv32",
         }
     }
 
@@ -79,6 +89,7 @@ impl Architecture {
             () if cfg!(target_arch = "riscv64") => Some(Architecture::Riscv64),
             () if cfg!(target_arch = "arm") => Some(Architecture::Arm),
             () if cfg!(target_arch = "wasm32") => Some(Architecture::Wasm32),
+            () if cfg!(target_arch = "riscv32") => Some(Architecture::Riscv32),
             () => None,
         }
     }
@@ -97,8 +108,28 @@ pub struct Artifact<'a> {
 }
 
 impl<'a> Artifact<'a> {
-    /// Check and take apart the bytes of a file. The weights are not looked at.
+    /// Check and take apart the bytes of a file; of several versions, the first. The weights are not looked at.
     pub fn parse(bytes: &'a [u8]) -> Result<Artifact<'a>> {
+        Artifact::parse_first(bytes).map(|(artifact, _)| artifact)
+    }
+
+    /// All versions that a file holds, up to the first error.
+    pub fn versions(file: &'a [u8]) -> impl Iterator<Item = Result<Artifact<'a>>> {
+        let mut next = Some(Rest { bytes: file, versions: 0 });
+        core::iter::from_fn(move || {
+            let here = next.take()?;
+            let start = (file.len() - here.bytes.len()) as u64;
+            Some(Artifact::parse_first(here.bytes).and_then(|(artifact, rest)| {
+                if start > 0 && rest.versions + 1 != here.versions {
+                    return Err(Error::Malformed { what: "number of versions" });
+                }
+                next = (rest.versions > 0).then_some(rest);
+                Ok(Artifact { code_offset: start + artifact.code_offset, ..artifact })
+            }))
+        })
+    }
+
+    fn parse_first(bytes: &'a [u8]) -> Result<(Artifact<'a>, Rest<'a>)> {
         let number = |at: usize| read_u64(bytes, at);
         let half = |at: usize| number(at).map(|pair| pair as u32);
         if bytes.get(..MAGIC.len()) != Some(&MAGIC[..]) {
@@ -114,10 +145,8 @@ impl<'a> Artifact<'a> {
             return Err(Error::Damaged { part: "header" });
         }
         // From here on a mismatch is no accident of storage, except for the length.
-        let expected = number(16).unwrap_or(0);
-        if expected != bytes.len() as u64 {
-            return Err(Error::Length { expected, found: bytes.len() as u64 });
-        }
+        let (length, following) = (number(16).unwrap_or(0), half(28).unwrap_or(0));
+        let (bytes, rest) = split_version(bytes, length, following)?;
         let architecture =
             half(12).and_then(Architecture::from_number).ok_or(Error::Malformed { what: "unknown architecture" })?;
         if half(24) != Some(SECTIONS as u32) {
@@ -168,12 +197,35 @@ impl<'a> Artifact<'a> {
         if manifest.weights_bytes() != weights.len() as u64 {
             return Err(Error::Malformed { what: "size of the weights" });
         }
-        Ok(Artifact { architecture, manifest, code, code_offset, weights, weights_checksum })
+        let rest = Rest { bytes: rest, versions: following };
+        Ok((Artifact { architecture, manifest, code, code_offset, weights, weights_checksum }, rest))
     }
 
     /// Compare the weights with their checksum; reads all of them.
     pub fn verify_weights(&self) -> Result<()> {
         if checksum(self.weights) == self.weights_checksum { Ok(()) } else { Err(Error::Damaged { part: "weights" }) }
+    }
+}
+
+/// What comes after a version.
+struct Rest<'a> {
+    bytes: &'a [u8],
+    versions: u32,
+}
+
+/// The bytes of the first version and those of the others.
+fn split_version(bytes: &[u8], length: u64, following: u32) -> Result<(&[u8], &[u8])> {
+    let end = if following == 0 { Some(length) } else { length.checked_next_multiple_of(PAGE) };
+    let found = bytes.len() as u64;
+    match end {
+        Some(end) if end < found && following > 0 || end == found && following == 0 => {
+            let ((version, padding), rest) = (bytes[..end as usize].split_at(length as usize), &bytes[end as usize..]);
+            if padding.iter().any(|&byte| byte != 0) {
+                return Err(Error::Damaged { part: "padding" });
+            }
+            Ok((version, rest))
+        }
+        _ => Err(Error::Length { expected: length, found }),
     }
 }
 

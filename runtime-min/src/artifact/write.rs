@@ -89,8 +89,8 @@ pub struct Builder<'a> {
 
 impl Builder<'_> {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let prepared = self.prepare()?;
-        let mut bytes = Vec::with_capacity(usize::try_from(prepared.file_length).unwrap_or(0));
+        let prepared = self.prepare(0)?;
+        let mut bytes = Vec::with_capacity(usize::try_from(prepared.length).unwrap_or(0));
         self.write_prepared(&prepared, &mut bytes)
             .map_err(|error| Error::Io { path: crate::Text::new("memory"), error })?;
         Ok(bytes)
@@ -98,16 +98,28 @@ impl Builder<'_> {
 
     /// Many small writes: give it a buffered writer or a file. Fails with `InvalidInput` if the parts do not fit together.
     pub fn write_to(&self, to: &mut impl Write) -> io::Result<()> {
-        let prepared = self.prepare().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        self.write_prepared(&prepared, to)
+        Builder::write_versions(&[*self], to)
+    }
+
+    /// The same model for several CPUs, of which the last one that the CPU can run will be taken.
+    pub fn write_versions(versions: &[Builder<'_>], to: &mut impl Write) -> io::Result<()> {
+        for (version, following) in versions.iter().zip((0..versions.len() as u32).rev()) {
+            let prepared =
+                version.prepare(following).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            version.write_prepared(&prepared, to)?;
+            if following > 0 {
+                zeros(to, prepared.length.next_multiple_of(PAGE) - prepared.length)?;
+            }
+        }
+        to.flush()
     }
 
     /// The length of the file.
     pub fn length(&self) -> Result<u64> {
-        Ok(self.prepare()?.file_length)
+        Ok(self.prepare(0)?.length)
     }
 
-    fn prepare(&self) -> Result<Prepared> {
+    fn prepare(&self, following: u32) -> Result<Prepared> {
         let mut weights_sum = Checksum::new();
         let mut weights_length = 0;
         for piece in self.weights {
@@ -153,10 +165,10 @@ impl Builder<'_> {
         header.extend((self.architecture as u32).to_le_bytes());
         header.extend(end.to_le_bytes());
         header.extend((SECTIONS as u32).to_le_bytes());
-        header.extend(0u32.to_le_bytes());
+        header.extend(following.to_le_bytes());
         header.extend(table);
         header.extend(checksum(&header).to_le_bytes());
-        Ok(Prepared { header, manifest, file_length: end })
+        Ok(Prepared { header, manifest, length: end })
     }
 
     fn write_prepared(&self, prepared: &Prepared, to: &mut impl Write) -> io::Result<()> {
@@ -178,14 +190,14 @@ impl Builder<'_> {
             to.write_all(piece.bytes)?;
             end = piece.offset + piece.bytes.len() as u64;
         }
-        to.flush()
+        Ok(())
     }
 }
 
 struct Prepared {
     header: Vec<u8>,
     manifest: Vec<u8>,
-    file_length: u64,
+    length: u64,
 }
 
 fn zeros(to: &mut impl Write, mut count: u64) -> io::Result<()> {

@@ -1,0 +1,32 @@
+//! `numrsc targets`: what can be compiled for.
+use super::{Outcome, table};
+use numrsc_codegen::{Target, targets};
+use serde_json::json;
+
+/// List target triples, and the CPUs of each with their features
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let host = Target::native();
+    if args.json {
+        let cpus = |t: &numrsc_codegen::TargetInfo| {
+            t.cpus.iter().map(|c| json!({ "names": c.names, "features": c.features })).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> = targets().iter().map(|t| json!({ "triple": t.triple, "cpus": cpus(t) })).collect();
+        println!("{:#}", json!({ "host": { "triple": host.triple, "cpu": host.cpu }, "targets": rows }));
+        return Outcome::Success;
+    }
+    println!("This machine is {} with CPU {}.", host.triple, host.cpu);
+    for target in targets() {
+        println!("\n{}", target.triple);
+        let features = |features: &[&str]| if features.is_empty() { "-".to_owned() } else { features.join(" ") };
+        let rows: Vec<_> = target.cpus.iter().map(|cpu| vec![cpu.names.join(", "), features(&cpu.features)]).collect();
+        table::print(&rows, "  ");
+    }
+    Outcome::Success
+}

@@ -1,0 +1,85 @@
+//! The inputs of a run: files as NumPy writes them, or files that hold nothing but the elements.
+use super::{Failure, Result, linux, linux::File, npy};
+use crate::{
+    DType, Model, TensorRef,
+    artifact::{Dim, Port},
+};
+use alloc::{format, string::String, vec, vec::Vec};
+
+/// In the order of the model.
+pub(super) struct Inputs(Vec<(DType, Content)>);
+
+struct Content {
+    shape: Vec<usize>,
+    elements: Vec<u8>,
+}
+
+impl Inputs {
+    pub(super) fn read(model: &Model, files: &[Option<File>]) -> Result<Inputs> {
+        let input = |(port, file): (Port<'_>, &Option<File>)| {
+            let Some(file) = *file else {
+                return Err(Failure::Usage(format!("where is the input {}? --input {0}=FILE", port.name)));
+            };
+            let bytes = linux::read(file).map_err(|error| format!("{error}"));
+            let content = bytes.and_then(|bytes| decode(&port, bytes));
+            let failed = |why| Failure::Run(format!("input {}, {}: {why}", port.name, file.name("input")));
+            Ok((port.dtype, content.map_err(failed)?))
+        };
+        model.manifest().inputs().zip(files).map(input).collect::<Result<_>>().map(Inputs)
+    }
+
+    pub(super) fn zeros(model: &Model) -> Result<Inputs> {
+        let input = |port: Port<'_>| match open_axes(&port).next() {
+            None => {
+                let shape = sizes(&port);
+                Ok((port.dtype, Content { elements: vec![0; bytes_of(&shape, port.dtype)], shape }))
+            }
+            Some(_) => Err(Failure::Usage(format!("at which sizes? --input {}=FILE", port.name))),
+        };
+        model.manifest().inputs().map(input).collect::<Result<_>>().map(Inputs)
+    }
+
+    pub(super) fn tensors(&self) -> Vec<TensorRef<'_>> {
+        self.0.iter().map(|(dtype, content)| TensorRef::raw(*dtype, &content.elements, &content.shape)).collect()
+    }
+}
+
+fn decode(port: &Port<'_>, mut bytes: Vec<u8>) -> core::result::Result<Content, String> {
+    if !bytes.starts_with(npy::MAGIC) {
+        return Ok(Content { shape: sizes_of_raw(port, bytes.len())?, elements: bytes });
+    }
+    let (start, shape) = npy::parse(&bytes, port.dtype)?;
+    // The elements move to the start of the block, which is aligned for all of them.
+    bytes.drain(..start);
+    Ok(Content { shape, elements: bytes })
+}
+
+/// One size that the model leaves open follows from the number of bytes.
+fn sizes_of_raw(port: &Port<'_>, bytes: usize) -> core::result::Result<Vec<usize>, String> {
+    let mut shape = sizes(port);
+    let unit = bytes_of(&shape, port.dtype);
+    let mut open = open_axes(port);
+    match (open.next(), open.next()) {
+        (None, _) if bytes == unit => {}
+        (None, _) => return Err(format!("{bytes} bytes instead of {unit}, and this is no .npy file")),
+        (Some(axis), None) if unit > 0 && bytes.is_multiple_of(unit) => shape[axis] = bytes / unit,
+        (Some(_), None) => return Err(format!("{bytes} bytes are no multiple of {unit}, and this is no .npy file")),
+        (Some(_), Some(_)) => return Err("the number of bytes does not tell the sizes: use a .npy file".into()),
+    }
+    Ok(shape)
+}
+
+/// The sizes of a tensor, 1 where the model leaves them open.
+fn sizes(port: &Port<'_>) -> Vec<usize> {
+    let size = |dim| if let Dim::Fixed(size) = dim { size as usize } else { 1 };
+    port.dims.into_iter().flatten().map(size).collect()
+}
+
+fn open_axes<'a>(port: &Port<'a>) -> impl Iterator<Item = usize> + use<'a> {
+    let dims = port.dims.into_iter().flatten().enumerate();
+    dims.filter(|(_, dim)| !matches!(dim, Dim::Fixed(_))).map(|(axis, _)| axis)
+}
+
+fn bytes_of(shape: &[usize], dtype: DType) -> usize {
+    shape.iter().product::<usize>() * dtype.size()
+}

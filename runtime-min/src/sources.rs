@@ -1,0 +1,32 @@
+//! The sources of this crate without `std`: the compiler makes programs of them.
+
+macro_rules! sources {
+    ($($path:literal)*) => { &[$(($path, include_str!($path))),*] };
+}
+
+/// Paths below `src` and texts of what executables need.
+pub const SOURCES: &[(&str, &str)] = sources![
+    "artifact/checksum.rs"
+    "artifact/manifest.rs"
+    "artifact/mod.rs"
+    "bind.rs"
+    "context.rs"
+    "dtype.rs"
+    "error.rs"
+    "finish.rs"
+    "host.rs"
+    "lib.rs"
+    "memory.rs"
+    "model.rs"
+    "program/arguments.rs"
+    "program/cpu.rs"
+    "program/heap.rs"
+    "program/inputs.rs"
+    "program/linux.rs"
+    "program/mod.rs"
+    "program/npy.rs"
+    "program/start.rs"
+    "run.rs"
+    "tensor.rs"
+    "view.rs"
+];
