@@ -90,7 +90,7 @@ pub const PIPELINE: &[Pass] = &[
 pub struct PassContext<'o> {
     pub level: Level,
     pub machine: Machine,
-    /// What is left out: rules of the optimiser, passes, and [`ATTENTION`].
+    /// What is left out: rules of the optimiser, passes, and attention in one kernel.
     pub without: &'o [String],
 }
 
