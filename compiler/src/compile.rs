@@ -1,5 +1,5 @@
 //! From a function of the tensor IR to an artifact: the pipeline, read from top to bottom.
-use crate::{Error, Result, emit, onnx};
+use crate::{Error, Result, emit, native::runtime_type, onnx};
 use bytes::Bytes;
 use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
 use numrsc_ir::{Dim, Func, Type, Value, dim::Sym, types::Elem};
@@ -7,9 +7,8 @@ use numrsc_passes::{
     Level, Machine,
     lower::{self, Lowered, MemoryPlan, Tuning},
 };
-use numrsc_runtime::{
-    DType,
-    artifact::{Architecture, Builder, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec},
+use numrsc_runtime::artifact::{
+    Architecture, Builder, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec,
 };
 use std::{
     borrow::Cow,
@@ -424,10 +423,9 @@ fn manifest(func: &Func, name: &str, codegen: &Codegen, lowered: &Lowered, compi
 }
 
 fn port(name: String, ty: &Type) -> PortSpec {
-    let dtype = |d: numrsc_ir::DType| DType::from_onnx(d.onnx()).expect("the runtime knows all element types");
     let dim = |d: &Dim| d.as_const().map_or_else(|| DimSpec::Formula(d.to_string()), |c| DimSpec::Fixed(c as u64));
     let (dtype, spec) = match ty {
-        Type::Tensor(t) => (dtype(t.dtype), PortTypeSpec::Tensor { dims: t.shape.iter().map(dim).collect() }),
+        Type::Tensor(t) => (runtime_type(t.dtype), PortTypeSpec::Tensor { dims: t.shape.iter().map(dim).collect() }),
         Type::Seq(elem) => {
             let (mut depth, mut elem) = (1, &**elem);
             while let Elem::Seq(inner) = elem {
@@ -435,7 +433,7 @@ fn port(name: String, ty: &Type) -> PortSpec {
             }
             let Elem::Tensor { dtype: d, shape } = elem else { unreachable!("the innermost element is a tensor") };
             let dims = shape.as_ref().map(|s| s.iter().map(|d| d.as_ref().map_or(DimSpec::Any, dim)).collect());
-            (dtype(*d), PortTypeSpec::Sequence { depth, dims })
+            (runtime_type(*d), PortTypeSpec::Sequence { depth, dims })
         }
         Type::Tuple(_) => unreachable!("tuples are neither inputs nor outputs"),
     };

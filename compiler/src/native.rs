@@ -115,9 +115,14 @@ impl Held {
         if let Some(strings) = tensor.strings() {
             return TensorRef::strings(strings, tensor.shape());
         }
-        let dtype = numrsc_runtime::DType::from_onnx(tensor.dtype().onnx()).expect("the runtime knows all types");
+        let dtype = runtime_type(tensor.dtype());
         TensorRef::raw(dtype, &bytes_of(words)[..tensor.bytes().len()], tensor.shape())
     }
+}
+
+/// The runtime's name of an element type.
+pub(crate) fn runtime_type(dtype: DType) -> numrsc_runtime::DType {
+    numrsc_runtime::DType::from_onnx(dtype.onnx()).expect("the runtime knows all element types")
 }
 
 fn bytes_of(words: &[u64]) -> &[u8] {

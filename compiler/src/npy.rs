@@ -1,28 +1,9 @@
-//! NumPy's `.npy` files. Types NumPy does not have (bf16, f8 …) are stored as the raw integers of their width.
-use crate::emit::write_file;
+//! Tensors in NumPy's `.npy` files.
+use crate::{emit::write_file, native::runtime_type};
 use bytes::Bytes;
 use numrsc_ir::{DType, Tensor};
+use numrsc_runtime::npy;
 use std::{fs, io::Write, path::Path};
-
-const MAGIC: &[u8] = b"\x93NUMPY";
-
-/// Type codes of NumPy; a type without one is written as the unsigned integer of its width.
-fn code(d: DType) -> &'static str {
-    match d {
-        DType::F64 => "<f8",
-        DType::F32 => "<f4",
-        DType::F16 => "<f2",
-        DType::I64 => "<i8",
-        DType::I32 => "<i4",
-        DType::I16 => "<i2",
-        DType::I8 | DType::I4 | DType::I2 => "|i1",
-        DType::U64 => "<u8",
-        DType::U32 => "<u4",
-        DType::U16 | DType::BF16 => "<u2",
-        DType::Bool => "|b1",
-        _ => "|u1",
-    }
-}
 
 /// Read a tensor that should have the given element type.
 pub fn read(path: &Path, want: DType) -> Result<Tensor, String> {
@@ -35,39 +16,8 @@ pub fn parse(data: &Bytes, want: DType) -> Result<Tensor, String> {
     if want == DType::Str {
         return Err("text cannot be given as .npy, use .pb".into());
     }
-    let cut = || "the file is cut short".to_string();
-    if !data.starts_with(MAGIC) {
-        return Err("this is not a .npy file".into());
-    }
-    let (start, len) = match data.get(6).ok_or_else(cut)? {
-        1 => (10, data.get(8..10).map(|b| u16::from_le_bytes([b[0], b[1]]) as usize)),
-        _ => (12, data.get(8..12).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize)),
-    };
-    let end = start + len.ok_or_else(cut)?;
-    let head = std::str::from_utf8(data.get(start..end).ok_or_else(cut)?).map_err(|_| "the header is not text")?;
-    let descr = quoted(field(head, "descr")?).ok_or("structured types are not supported")?;
-    if descr.replace('=', "<") != code(want) && !(descr.len() == 3 && descr[1..] == code(want)[1..] && want.size() == 1)
-    {
-        return Err(format!("the elements are `{descr}`, but {want} is stored as `{}`", code(want)));
-    }
-    if field(head, "fortran_order")?.starts_with("True") {
-        return Err("Fortran order is not supported; save a C-ordered array".into());
-    }
-    let shape = field(head, "shape")?;
-    let inside = shape.strip_prefix('(').and_then(|s| s.split_once(')')).ok_or("the shape is malformed")?.0;
-    let dims: Result<Vec<usize>, _> =
-        inside.split(',').map(str::trim).filter(|s| !s.is_empty()).map(str::parse).collect();
-    Tensor::new(want, dims.map_err(|_| "the shape is malformed")?, data.slice(end..))
-}
-
-/// What follows `'name':` in the header, a Python dictionary.
-fn field<'a>(head: &'a str, name: &str) -> Result<&'a str, String> {
-    let (_, after) = head.split_once(&format!("'{name}'")).ok_or_else(|| format!("the header has no `{name}`"))?;
-    Ok(after.trim_start().trim_start_matches(':').trim_start())
-}
-
-fn quoted(text: &str) -> Option<&str> {
-    text.strip_prefix('\'')?.split_once('\'').map(|(inside, _)| inside)
+    let (start, shape) = npy::parse(data, runtime_type(want))?;
+    Tensor::new(want, shape, data.slice(start..))
 }
 
 /// Write a tensor. The file appears complete or not at all.
@@ -75,21 +25,12 @@ pub fn write(path: &Path, t: &Tensor) -> Result<(), String> {
     if t.dtype() == DType::Str {
         return Err(format!("{}: text cannot be stored as .npy", path.display()));
     }
-    let dims: Vec<String> = t.shape().iter().map(|d| format!("{d},")).collect();
-    let mut head =
-        format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", code(t.dtype()), dims.join(" "));
-    // The data starts at a multiple of 64 bytes.
-    let pad = 64 - (MAGIC.len() + 4 + head.len() + 1) % 64;
-    head += &" ".repeat(pad % 64);
-    head.push('\n');
-    let content = |file: &mut dyn Write| {
-        file.write_all(MAGIC)?;
-        file.write_all(&[1, 0])?;
-        file.write_all(&(head.len() as u16).to_le_bytes())?;
-        file.write_all(head.as_bytes())?;
+    let header = npy::header(runtime_type(t.dtype()), t.shape());
+    write_file(path, |file| {
+        file.write_all(&header)?;
         file.write_all(t.bytes())
-    };
-    write_file(path, |file| content(file)).map_err(|e| e.to_string())
+    })
+    .map_err(|e| e.to_string())
 }
 
 #[cfg(test)]

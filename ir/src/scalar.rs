@@ -187,6 +187,12 @@ impl Lit {
         Lit { dtype, bits: dtype.wrap(x) as u64 }
     }
 
+    /// Is it a float that is ± a power of two? Dividing by it is as exact as multiplying.
+    pub fn is_power_of_two(self) -> bool {
+        let x = self.as_f64();
+        self.dtype.is_float() && x.is_normal() && x.to_bits().trailing_zeros() >= 52
+    }
+
     /// The constant that a tensor of this type stores as `bits`; `None` if it is none of the type's.
     pub fn from_bits(dtype: DType, bits: u64) -> Option<Lit> {
         match dtype.class() {

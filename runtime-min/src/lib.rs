@@ -33,6 +33,8 @@ mod finish;
 mod host;
 mod memory;
 mod model;
+#[cfg(feature = "alloc")]
+pub mod npy;
 #[cfg(feature = "std")]
 mod pool;
 #[cfg(numrsc_program)]

@@ -64,11 +64,10 @@ impl Llvm {
         self.generate_after("module", &self.llvm_ir(module)?, OptimizationLevel::Default, FileType::Object, |llvm| {
             for function in llvm.get_functions().filter(|f| f.count_basic_blocks() > 0) {
                 let global = function.as_global_value();
+                global.set_visibility(GlobalVisibility::Default);
                 if function.get_name().to_bytes() == inside.as_bytes() {
-                    global.set_visibility(GlobalVisibility::Default);
                     global.set_name(entry);
                 } else {
-                    global.set_visibility(GlobalVisibility::Default);
                     function.set_linkage(Linkage::Internal);
                 }
             }

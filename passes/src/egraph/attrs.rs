@@ -80,7 +80,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("widens",       |a| truth(widens(dtype(&a[0])?, DType::from_leaf(a[1].leaf()?)?))),
     ("zero",         |a| truth(number(&a[0])?.bits() == 0)),
     ("lowest",       |a| truth(number(&a[0])?.as_f64() == f64::NEG_INFINITY)),
-    ("power_of_two", |a| truth(is_power_of_two(lit(&a[0])?))),
+    ("power_of_two", |a| { let l = lit(&a[0])?; truth(l.is_power_of_two() && reciprocal(l).is_some()) }),
     ("reciprocal",   |a| Some(Fact::Lit(reciprocal(lit(&a[0])?)?))),
     ("finite",       |a| truth(a[0].finite())),
 ];
@@ -295,11 +295,6 @@ fn widens(from: DType, to: DType) -> bool {
         }
         _ => false,
     }
-}
-
-fn is_power_of_two(l: Lit) -> bool {
-    let x = l.as_f64().abs();
-    l.dtype.is_float() && x.is_normal() && x.to_bits().trailing_zeros() >= 52 && reciprocal(l).is_some()
 }
 
 /// 1 / x, if that is a normal number.

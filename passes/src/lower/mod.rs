@@ -128,7 +128,7 @@ fn scalar_literal(value: &Tensor) -> Option<Lit> {
 /// A rough count of instructions for a scalar expression.
 fn work_of(f: &Scalar) -> i64 {
     // A quotient by a power of two is a product.
-    let halves = |c: &Call| matches!(f.steps().get(c.args[1] as usize), Some(Step::Lit(l)) if l.dtype.is_float() && l.as_f64().to_bits().trailing_zeros() >= 52);
+    let halves = |c: &Call| matches!(&f.steps()[c.args[1] as usize], Step::Lit(l) if l.is_power_of_two());
     let cost = |s: &Step| match s {
         Step::Arg(_) | Step::Lit(_) => 0,
         Step::Call(c) => match c.f {

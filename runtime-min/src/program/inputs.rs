@@ -1,8 +1,9 @@
 //! The inputs of a run: files as NumPy writes them, or files that hold nothing but the elements.
-use super::{Failure, Result, linux, linux::File, npy};
+use super::{Failure, Result, linux, linux::File};
 use crate::{
     DType, Model, TensorRef,
     artifact::{Dim, Port},
+    npy,
 };
 use alloc::{format, string::String, vec, vec::Vec};
 

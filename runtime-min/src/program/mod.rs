@@ -7,10 +7,9 @@ mod cpu;
 mod heap;
 mod inputs;
 mod linux;
-mod npy;
 mod start;
 
-use crate::{Context, Model};
+use crate::{Context, Model, npy};
 use alloc::{format, string::String, vec};
 use arguments::{Arguments, Command};
 use inputs::Inputs;

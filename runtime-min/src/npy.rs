@@ -1,8 +1,9 @@
-//! NumPy's `.npy` files, as `numrsc run` reads and writes them.
+//! What comes before the elements in NumPy's `.npy` files. Types NumPy does not have (bf16, f8 …) are stored as the integers of their width.
 use crate::DType;
 use alloc::{format, string::String, vec::Vec};
 
-pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+/// How such a file begins.
+pub const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Type codes of NumPy; a type without one is stored as the integer of its width.
 fn code(dtype: DType) -> &'static str {
@@ -22,8 +23,11 @@ fn code(dtype: DType) -> &'static str {
     }
 }
 
-/// Where the elements start, and the sizes.
-pub(super) fn parse(bytes: &[u8], dtype: DType) -> Result<(usize, Vec<usize>), String> {
+/// Where the elements start, and the sizes, in a file that should hold elements of this type.
+pub fn parse(bytes: &[u8], dtype: DType) -> Result<(usize, Vec<usize>), String> {
+    if !bytes.starts_with(MAGIC) {
+        return Err("this is not a .npy file".into());
+    }
     let (start, end) = header_place(bytes).ok_or("the file is cut short")?;
     let header = core::str::from_utf8(&bytes[start..end]).map_err(|_| "the header is not text")?;
     let field = |name: &str| {
@@ -57,7 +61,7 @@ fn header_place(bytes: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// What comes before the elements.
-pub(super) fn header(dtype: DType, shape: &[usize]) -> Vec<u8> {
+pub fn header(dtype: DType, shape: &[usize]) -> Vec<u8> {
     let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
     let mut text = format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({sizes}), }}", code(dtype));
     // The elements start at a multiple of 64 bytes.
