@@ -65,8 +65,7 @@ pub fn corpus_models() -> Result<Vec<PathBuf>> {
 
 /// The shared library in the wheel that the corpus was made with.
 pub fn ort_library() -> Result<PathBuf> {
-    let corpus =
-        env::var_os("NUMRSC_CORPUS").map_or_else(|| numrsc_tests::corpus::root().join("target/corpus"), PathBuf::from);
+    let corpus = numrsc_tests::corpus::folder();
     in_package(&corpus.join("venv"), "onnxruntime/capi", "libonnxruntime.so")
         .ok_or_else(|| format!("{}: there is no ONNX Runtime; name one with --library", corpus.display()))
 }

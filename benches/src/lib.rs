@@ -4,6 +4,7 @@ pub mod document;
 pub mod driver;
 pub mod flops;
 pub mod graphs;
+pub mod memory;
 pub mod npy;
 pub mod openvino;
 pub mod ort;

@@ -151,7 +151,12 @@ enum Shape {
 /// The Rust module of a compiled model.
 fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
     let manifest = &artifact.manifest;
-    let (inputs, outputs) = (ports(&manifest.inputs, "input")?, ports(&manifest.outputs, "output")?);
+    let mut problems = vec![];
+    let inputs = ports(&manifest.inputs, "input", &mut problems);
+    let outputs = ports(&manifest.outputs, "output", &mut problems);
+    if !problems.is_empty() {
+        return Err(Error::Codegen(problems.join("\n")));
+    }
     let ty = format_ident!("{}", camel_case(name));
     let results = format_ident!("{ty}Outputs");
     let [entry, manifest_start, manifest_size, weights, weights_size] =
@@ -338,36 +343,45 @@ fn nested(element: &TokenStream, sizes: &[usize]) -> TokenStream {
     sizes.iter().rev().fold(element.clone(), |inner, n| quote!([#inner; #n]))
 }
 
-fn ports(specs: &[PortSpec], what: &str) -> Result<Vec<Port>> {
+/// The ports that can be parts of a signature; what is wrong with others is added to the problems.
+fn ports(specs: &[PortSpec], what: &str, problems: &mut Vec<String>) -> Vec<Port> {
     let mut taken = BTreeSet::new();
-    specs
-        .iter()
-        .map(|spec| {
-            let refused = |why: &str| {
-                Error::Codegen(format!("{what} `{}` ({}) has no Rust type: {why}", spec.name, spec.type_text))
-            };
-            let PortTypeSpec::Tensor { dims } = &spec.ty else { return Err(refused("it is a sequence")) };
-            let element = rust_type(spec.dtype).ok_or_else(|| refused("there is no such type of elements"))?;
-            let fixed = |d: &DimSpec| match d {
-                DimSpec::Fixed(n) if *n > 0 => usize::try_from(*n).ok(),
-                _ => None,
-            };
-            let shape = match dims.iter().map(fixed).collect() {
-                Some(sizes) => Shape::Fixed(sizes),
-                None => Shape::Open(dims.len()),
-            };
-            let mut name = snake_case(&spec.name, what);
-            while !taken.insert(name.clone()) {
-                name.push('_');
-            }
-            let ident = Ident::new(&name, Span::call_site());
-            Ok(Port { ident, name: spec.name.clone(), element, shape, text: spec.type_text.clone() })
-        })
-        .collect()
+    let mut port = |spec: &PortSpec| {
+        let PortTypeSpec::Tensor { dims } = &spec.ty else { return Err("it is a sequence") };
+        let element = rust_type(spec.dtype)?;
+        let fixed = |d: &DimSpec| match d {
+            DimSpec::Fixed(n) if *n > 0 => usize::try_from(*n).ok(),
+            _ => None,
+        };
+        let shape = match dims.iter().map(fixed).collect() {
+            Some(sizes) => Shape::Fixed(sizes),
+            None => Shape::Open(dims.len()),
+        };
+        let mut name = snake_case(&spec.name, what);
+        while !taken.insert(name.clone()) {
+            name.push('_');
+        }
+        let ident = Ident::new(&name, Span::call_site());
+        Ok(Port { ident, name: spec.name.clone(), element, shape, text: spec.type_text.clone() })
+    };
+    let mut found = vec![];
+    for spec in specs {
+        match port(spec) {
+            Ok(port) => found.push(port),
+            Err(why) => problems.push(format!(
+                "{what} `{}` ({}) has no Rust type, since {why}; compile the model to an artifact, which takes everything, and load that with `numrsc_runtime::Model`",
+                spec.name, spec.type_text
+            )),
+        }
+    }
+    found
 }
 
-fn rust_type(dtype: DType) -> Option<TokenStream> {
-    Some(match dtype {
+/// Of an element, or why there is none.
+fn rust_type(dtype: DType) -> std::result::Result<TokenStream, &'static str> {
+    Ok(match dtype {
+        DType::F16 => quote!(::numrsc_runtime::F16),
+        DType::BF16 => quote!(::numrsc_runtime::BF16),
         DType::F32 => quote!(f32),
         DType::F64 => quote!(f64),
         DType::I8 => quote!(i8),
@@ -379,7 +393,8 @@ fn rust_type(dtype: DType) -> Option<TokenStream> {
         DType::U32 => quote!(u32),
         DType::U64 => quote!(u64),
         DType::Bool => quote!(bool),
-        _ => return None,
+        DType::Str => return Err("it is text"),
+        _ => return Err("its elements are narrower than a byte or floats of 8 bits"),
     })
 }
 

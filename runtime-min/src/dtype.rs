@@ -1,4 +1,5 @@
 //! Element types as the runtime sees them: a number of ONNX, a name, a size; and the Rust types they correspond to.
+use crate::{BF16, F16};
 use core::fmt;
 
 macro_rules! dtypes {
@@ -90,6 +91,8 @@ macro_rules! elements {
 }
 
 elements!(
+    F16 = F16,
+    BF16 = BF16,
     f32 = F32,
     f64 = F64,
     i8 = I8,
@@ -122,6 +125,6 @@ mod tests {
         macro_rules! check {
             ($($rust:ty),*) => { $( assert_eq!(size_of::<$rust>(), <$rust>::DTYPE.size(), "{}", <$rust>::DTYPE); )* };
         }
-        check!(f32, f64, bool, i8, i16, i32, i64, u8, u16, u32, u64);
+        check!(F16, BF16, f32, f64, bool, i8, i16, i32, i64, u8, u16, u32, u64);
     }
 }

@@ -30,6 +30,7 @@ mod cpu;
 mod dtype;
 mod error;
 mod finish;
+mod half;
 mod host;
 mod memory;
 mod model;
@@ -48,6 +49,7 @@ mod view;
 pub use artifact::{Architecture, Artifact, Manifest};
 pub use dtype::{DType, Element};
 pub use error::{Error, Result, Text};
+pub use half::{BF16, F16};
 #[cfg(feature = "alloc")]
 pub use memory::Heap;
 pub use memory::{Fixed, Memory};

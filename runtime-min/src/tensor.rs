@@ -30,7 +30,7 @@ impl<'a> TensorRef<'a> {
         TensorRef { shape, data: Data::Plain { dtype: T::DTYPE, bytes: bytes_of(elements) } }
     }
 
-    /// Elements of any type but strings, such as `f16`. Those narrower than a byte take one byte each.
+    /// Elements of any type but strings, such as `f8e4m3`. Those narrower than a byte take one byte each.
     pub fn raw(dtype: DType, bytes: &'a [u8], shape: &'a [usize]) -> TensorRef<'a> {
         TensorRef { shape, data: Data::Plain { dtype, bytes } }
     }

@@ -29,5 +29,10 @@ fn run(script: &str, args: &[&str]) -> PathBuf {
     let script = root().join("tests/corpus").join(script);
     let status = Command::new("python3").arg(&script).args(args).status().expect("python3 can be started");
     assert!(status.success(), "{} {args:?} failed", script.display());
+    folder()
+}
+
+/// Where it lies.
+pub fn folder() -> PathBuf {
     std::env::var_os("NUMRSC_CORPUS").map_or_else(|| root().join("target/corpus"), PathBuf::from)
 }

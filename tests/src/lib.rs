@@ -6,6 +6,7 @@ pub mod generate;
 pub mod judge;
 pub mod kernels;
 pub mod native;
+pub mod outside;
 pub mod rng;
 pub mod rules;
 pub mod sway;

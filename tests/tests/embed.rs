@@ -1,16 +1,9 @@
-//! Models as parts of a program: a crate outside of the workspace whose build script compiles two of them, one of fixed and one of open sizes.
-//!
-//! `NUMRSC_RELEASE=1` also builds it with optimisations, which compiles the compiler once more.
+//! Models as parts of a program: a crate outside of the workspace whose build script compiles some, of fixed and of open sizes, and of floats of 16 bits.
 use numrsc::conformance;
 use numrsc_ir::{Data, Tensor};
-use numrsc_tests::corpus;
-use std::{
-    env, fs,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-};
+use numrsc_tests::{corpus, outside::Outside};
+use std::{fs, path::Path, process::Command};
 
-/// The compiler as a build dependency, as far as possible with the settings of the workspace, so that it need not be compiled again.
 const MANIFEST: &str = r#"
 [package]
 name = "embedded"
@@ -24,20 +17,6 @@ numrsc-runtime = { path = "ROOT/runtime-min" }
 
 [build-dependencies]
 numrsc = { path = "ROOT/compiler" }
-
-[profile.dev.package."*"]
-opt-level = 3
-debug = false
-
-[profile.dev.package.numrsc-ir]
-debug = "line-tables-only"
-"#;
-
-/// As above, for each of our crates.
-const PROFILE: &str = r#"
-[profile.dev.package.NAME]
-opt-level = 1
-debug = "line-tables-only"
 "#;
 
 const BUILD: &str = r#"
@@ -48,15 +27,17 @@ fn main() {
     log.write_all(b"run\n").unwrap();
     numrsc::Build::new("digits.onnx").compile();
     numrsc::Build::new("models/tags.onnx").name("tagger").compile();
+    numrsc::Build::new("halves.onnx").compile();
 }
 "#;
 
 const PROGRAM: &str = r#"
-use numrsc_runtime::{Array, Result};
+use numrsc_runtime::{Array, F16, Result};
 use std::{env, fs, mem::MaybeUninit};
 
 numrsc_runtime::include_model!("digits");
 numrsc_runtime::include_model!("tagger");
+numrsc_runtime::include_model!("halves");
 
 fn main() -> Result<()> {
     let [image, words, batch, length]: [String; 4] = env::args().skip(1).collect::<Vec<_>>().try_into().unwrap();
@@ -75,6 +56,11 @@ fn main() -> Result<()> {
     let shape = [batch.parse().unwrap(), length.parse().unwrap()];
     let tags: Array<'_, f32, 3> = tagger.run(Array::new(&words, shape))?.logits;
     assert_eq!(tags.shape[..2], shape);
+
+    let mut halves = Halves::new()?;
+    let larger: &[F16; 3] = halves.run(&[1.0, 2.5, -3.0].map(F16::from_f32), &[0.5, 4.0, -0.25].map(F16::from_f32))?.result;
+    assert_eq!(larger.map(f32::from), [1.0, 4.0, -0.25]);
+
     for x in digits.as_flattened().iter().chain(tags.data) {
         println!("{x}");
     }
@@ -82,50 +68,26 @@ fn main() -> Result<()> {
 }
 "#;
 
-struct Crate {
-    folder: tempfile::TempDir,
-}
-
-impl Crate {
-    fn path(&self, file: &str) -> PathBuf {
-        self.folder.path().join(file)
-    }
-
-    fn cargo(&self, args: &[&str]) -> Output {
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
-        cargo.args(args).current_dir(self.folder.path());
-        // The target directory of these tests: what the crate depends on is there already.
-        cargo.env("CARGO_TARGET_DIR", target());
-        cargo.output().unwrap()
-    }
-
-    fn builds(&self) -> usize {
-        fs::read_to_string(self.path("runs.log")).map_or(0, |log| log.lines().count())
-    }
-}
-
-fn target() -> PathBuf {
-    env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
-}
-
-fn embedded(models: &Path) -> Crate {
-    let this = Crate { folder: tempfile::tempdir().unwrap() };
+fn embedded(models: &Path, suite: &Path) -> Outside {
+    let this = Outside::new();
     let root = corpus::root();
-    let profiles =
-        ["numrsc", "numrsc-codegen", "numrsc-passes", "numrsc-runtime"].map(|name| PROFILE.replace("NAME", name));
-    let manifest = MANIFEST.replace("ROOT", &root.display().to_string()) + &profiles.concat();
-    fs::create_dir_all(this.path("src")).unwrap();
-    fs::create_dir_all(this.path("models")).unwrap();
+    let manifest = MANIFEST.replace("ROOT", &root.display().to_string());
+    for folder in ["src", "models"] {
+        fs::create_dir(this.path(folder)).unwrap();
+    }
     for (file, text) in [("Cargo.toml", &manifest[..]), ("build.rs", BUILD), ("src/main.rs", PROGRAM)] {
         fs::write(this.path(file), text).unwrap();
     }
-    // The same versions, and the toolchain whose LLVM the compiler links.
-    for file in ["Cargo.lock", "rust-toolchain.toml"] {
-        fs::copy(root.join(file), this.path(file)).unwrap();
-    }
+    // The same versions of what the compiler needs.
+    fs::copy(root.join("Cargo.lock"), this.path("Cargo.lock")).unwrap();
     fs::copy(models.join("mnist_cntk/model.onnx"), this.path("digits.onnx")).unwrap();
     fs::copy(models.join("lstm_tagger_ts/model.onnx"), this.path("models/tags.onnx")).unwrap();
+    fs::copy(suite.join("node/test_max_float16/model.onnx"), this.path("halves.onnx")).unwrap();
     this
+}
+
+fn builds(of: &Outside) -> usize {
+    fs::read_to_string(of.path("runs.log")).map_or(0, |log| log.lines().count())
 }
 
 fn data(models: &Path, model: &str, file: &str) -> Tensor {
@@ -150,7 +112,7 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
 #[test]
 fn a_crate_with_two_models() {
     let models = corpus::fetch("models").join("models");
-    let this = embedded(&models);
+    let this = embedded(&models, &corpus::fetch("suite").join("onnx-suite"));
     let (image, words) = (data(&models, "mnist_cntk", "input_0"), data(&models, "lstm_tagger_ts", "input_0"));
     fs::write(this.path("image"), image.bytes()).unwrap();
     fs::write(this.path("words"), words.bytes()).unwrap();
@@ -169,9 +131,9 @@ fn a_crate_with_two_models() {
         }
     };
     run(&[]);
-    assert_eq!(this.builds(), 1);
+    assert_eq!(builds(&this), 1);
     run(&[]);
-    assert_eq!(this.builds(), 1, "nothing has changed");
+    assert_eq!(builds(&this), 1, "nothing has changed");
 
     // The same model with a comment: it is compiled again, once.
     let model = this.path("digits.onnx");
@@ -180,11 +142,13 @@ fn a_crate_with_two_models() {
     fs::write(&model, bytes).unwrap();
     run(&[]);
     run(&[]);
-    assert_eq!(this.builds(), 2);
+    assert_eq!(builds(&this), 2);
 
-    if env::var_os("NUMRSC_RELEASE").is_some() {
-        run(&["--release"]);
-    }
+    // By cargo's defaults: the compiler is not optimised then.
+    run(&["--release"]);
+    assert_eq!(builds(&this), 3);
+    run(&["--target", &triple()]);
+    assert_eq!(builds(&this), 4);
 
     // What is wrong with a model is an error of cargo, and says what.
     fs::write(&model, b"no model").unwrap();
@@ -192,4 +156,11 @@ fn a_crate_with_two_models() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && message.contains("digits.onnx"), "{message}");
     assert!(message.lines().any(|l| l.starts_with("error: embedded@0.1.0: ")), "{message}");
+}
+
+/// That of this machine: given by name, programs are compiled apart from build scripts, as for any other.
+fn triple() -> String {
+    let output = Command::new("rustc").arg("-vV").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().find_map(|l| l.strip_prefix("host: ")).unwrap().to_owned()
 }

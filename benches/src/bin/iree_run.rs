@@ -2,9 +2,10 @@
 //!
 //! IREE's wheel has no shared library with a C interface. So the first output comes from `iree-run-module`, counted until that process ends, and the time of
 //! a run is that of `iree-benchmark-module`. How long a module loads is not known.
-#![allow(unsafe_code)]
 use numrsc_benches::{
-    exit_code, npy,
+    exit_code,
+    memory::children_peak_kb,
+    npy,
     protocol::{Job, disk_read_kb, say_first, say_report},
     raw,
 };
@@ -96,16 +97,6 @@ fn write_outputs(job: &Job, inputs: &[String], results: usize, folder: &Path, to
         raw::write(&to.join(format!("output_{i}.raw")), dtype.onnx(), &shape, bytes)?;
     }
     Ok(())
-}
-
-/// The peak of resident memory of the processes that this one waited for: the largest of them.
-fn children_peak_kb() -> u64 {
-    // SAFETY: the structure is plain numbers, which the call fills in.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
-        usage.ru_maxrss as u64
-    }
 }
 
 fn printed(command: &mut Command) -> Result<String, String> {
