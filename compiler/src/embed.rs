@@ -179,6 +179,7 @@ fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
     let fixed_memory = memory_bytes(artifact, &inputs, &outputs).map(|bytes| {
         let bytes = Literal::u64_unsuffixed(bytes);
         quote! {
+            #[allow(dead_code)]
             impl #ty<::numrsc_runtime::Fixed<'_>> {
                 /// Bytes of memory in which the model runs.
                 pub const MEMORY_BYTES: usize = #bytes;
@@ -186,6 +187,7 @@ fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
         }
     });
 
+    // A program need not use all of it.
     let code = quote! {
         #[doc = #about]
         #[derive(Debug)]
@@ -195,11 +197,13 @@ fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
 
         #[doc = "The outputs of a run."]
         #[derive(Clone, Copy, Debug)]
+        #[allow(dead_code)]
         pub struct #results #borrows {
             #(#fields,)*
         }
 
         ::numrsc_runtime::with_allocator! {
+            #[allow(dead_code)]
             impl #ty<::numrsc_runtime::Heap> {
                 /// With as many threads as the process may use.
                 pub fn new() -> ::numrsc_runtime::Result<Self> {
@@ -215,6 +219,7 @@ fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
             }
         }
 
+        #[allow(dead_code)]
         impl<'m> #ty<::numrsc_runtime::Fixed<'m>> {
             /// Without an allocator, in memory of the caller, on one thread.
             pub fn in_memory(memory: &'m mut [::core::mem::MaybeUninit<u8>]) -> ::numrsc_runtime::Result<Self> {
@@ -426,6 +431,23 @@ fn is_keyword(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_ports_without_a_type_are_named() {
+        let port = |name: &str, dtype: DType| PortSpec {
+            name: name.into(),
+            dtype,
+            ty: PortTypeSpec::Tensor { dims: vec![DimSpec::Fixed(3)] },
+            type_text: format!("{dtype}[3]"),
+        };
+        let mut problems = vec![];
+        let specs = [port("words", DType::Str), port("halves", DType::F16), port("nibbles", DType::I4)];
+        let found = ports(&specs, "input", &mut problems);
+        assert_eq!(found.iter().map(|p| &p.name[..]).collect::<Vec<_>>(), ["halves"]);
+        assert!(problems[0].starts_with("input `words` (str[3]) has no Rust type, since it is text;"), "{problems:?}");
+        assert!(problems[1].starts_with("input `nibbles` (i4[3]) has no Rust type, since its elements are narrower"));
+        assert_eq!(problems.len(), 2);
+    }
 
     #[test]
     fn names_are_those_of_rust() {
