@@ -144,8 +144,8 @@ fn service() {
         assert_eq!(service.ask("POST /detect", bad), (400, "send a file of at least 8 bytes".into()));
     }
 
-    let id = service.process.id().to_string();
-    assert!(Command::new("kill").arg(id).status().unwrap().success());
+    let kill = format!("kill {}", service.process.id());
+    assert!(Command::new("bash").args(["-c", &kill]).status().unwrap().success());
     let mut rest = String::new();
     service.output.read_to_string(&mut rest).unwrap();
     assert!(service.process.wait().unwrap().success());
