@@ -53,7 +53,7 @@ impl Detector {
         let scores = self.model.run(input)?.target_label;
         let best = |scores: &[f32]| {
             let (label, score) = self.labels.iter().zip(scores).max_by(|a, b| a.1.total_cmp(b.1))?;
-            Some(Kind { label: *label, score: *score })
+            Some(Kind { label, score: *score })
         };
         Ok(scores.data.chunks_exact(scores.shape[1]).filter_map(best).collect())
     }
