@@ -37,12 +37,11 @@ pub fn write_module(artifact: &Artifact, path: &Path) -> Result<()> {
     let description = description(&artifact.manifest)?.to_string();
     let code = llvm.web_object(&artifact.lowered.module).map_err(|e| Error::Codegen(e.to_string()))?;
     let weights = artifact.pieces();
-    let length = weights.last().map_or(0, |last| last.offset + last.bytes.len() as u64);
+    let bytes = weights.last().map_or(0, |last| last.offset + last.bytes.len() as u64);
     // Half of what there are addresses for, so that there is as much left to run in.
-    let Ok(length) = u32::try_from(length).map_err(|_| ()).and_then(|n| if n >> 31 == 0 { Ok(n) } else { Err(()) })
-    else {
+    let Some(length) = u32::try_from(bytes).ok().filter(|length| length >> 31 == 0) else {
         return Err(Error::Codegen(format!(
-            "the weights take {length} bytes: modules of WebAssembly hold 2 GB of them"
+            "the weights take {bytes} bytes, and modules of WebAssembly hold less than 2 GB"
         )));
     };
     let folder = emit::scratch_folder(path)?;

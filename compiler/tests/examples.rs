@@ -85,18 +85,19 @@ fn bare_metal() {
 }
 
 /// Draws into the page of the example as people do, and tells what it answers.
-const PEOPLE: &str = r#"<iframe src="index.html" width="880" height="680"></iframe>
-<script type="module">
+const PEOPLE: &str = r#"<!doctype html><body></body><script type="module">
 const digits = {
   7: [[80, 80], [220, 80], [130, 240]],
   1: [[160, 60], [160, 250]],
   0: Array.from({ length: 33 }, (_, i) => [154 + 60 * Math.sin((i * Math.PI) / 16), 154 - 90 * Math.cos((i * Math.PI) / 16)]),
   4: [[110, 60], [90, 160], [210, 160], [200, 160], [200, 90], [195, 250]],
 };
-const { contentDocument: page, contentWindow: window } = await new Promise((loaded) => {
-  const frame = document.querySelector("iframe");
-  frame.onload = () => loaded(frame);
+const frame = Object.assign(document.createElement("iframe"), { src: "index.html", width: 880, height: 680 });
+await new Promise((loaded) => {
+  frame.onload = loaded;
+  document.body.append(frame);
 });
+const { contentDocument: page, contentWindow: window } = frame;
 const until = async (holds) => {
   for (const end = performance.now() + 30e3; !holds() && performance.now() < end; ) await new Promise((again) => setTimeout(again, 20));
 };

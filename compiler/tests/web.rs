@@ -240,6 +240,10 @@ fn the_command_knows_what_it_can_do() {
         (&["--target", "wasm32-unknown-unknown"], "for wasm32-unknown-unknown there are modules only: --emit wasm"),
         (&["--target", "wasm32-unknown-unknown", "--emit", "obj"], "there are modules only: --emit wasm"),
         (&["--target", "wasm32-unknown-unknown", "--emit", "exe"], "there are modules only: --emit wasm"),
+        (
+            &["--emit", "wasm", "--tune"],
+            "--tune measures on this machine, which cannot run code for wasm32-unknown-unknown",
+        ),
     ] {
         let output = compile(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));

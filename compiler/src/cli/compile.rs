@@ -142,6 +142,12 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     if !target.has_artifacts() && matches!(args.emit, Emit::Nrsc | Emit::So | Emit::Staticlib) {
         return Err(Failure::Usage(format!("for {} there are objects only: --emit obj", target.triple)));
     }
+    if args.tune.is_some() && !target.has_artifacts() {
+        return Err(Failure::Usage(format!(
+            "--tune measures on this machine, which cannot run code for {}",
+            target.triple
+        )));
+    }
     let (_, func, mut phases) = load(&args.model, &args.import.options(), quiet)?;
     let name = model_name(&args.model);
     let output = match &args.output {

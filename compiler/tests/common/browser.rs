@@ -12,7 +12,7 @@ use std::{
 /// One page, open until this is dropped.
 pub(crate) struct Browser {
     process: Child,
-    _profile: tempfile::TempDir,
+    profile: tempfile::TempDir,
     reports: Receiver<Vec<u8>>,
 }
 
@@ -37,17 +37,17 @@ impl Browser {
         command.args(["--no-first-run", "--disable-background-networking", "--disable-component-update"]);
         command.args(["--disable-sync", "--disable-extensions", "--no-proxy-server", "--window-size=900,700"]);
         // What a page says of itself would otherwise be lost: it is shown if a test fails.
-        command.arg("--enable-logging=stderr").arg("--user-data-dir").arg(profile.path());
+        command.arg("--enable-logging=stderr").arg(format!("--user-data-dir={}", profile.path().display()));
         command.arg(format!("http://{address}/{page}"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(log(profile.path())).unwrap());
         let process = command.spawn().unwrap_or_else(|e| panic!("chromium (.ci/setup installs it): {e}"));
-        Browser { process, _profile: profile, reports }
+        Browser { process, profile: profile, reports }
     }
 
     /// What the page sends next. Nothing that is tested takes nearly as long as the limit.
     pub(crate) fn report(&self) -> Result<Vec<u8>, String> {
-        let limit = Duration::from_secs(120);
-        let log = || fs::read_to_string(log(self._profile.path())).unwrap_or_default();
+        let limit = Duration::from_secs(60);
+        let log = || fs::read_to_string(log(self.profile.path())).unwrap_or_default();
         self.reports.recv_timeout(limit).map_err(|e| format!("the page is silent: {e}\n{}", log()))
     }
 }
