@@ -41,7 +41,7 @@ impl Browser {
         command.arg(format!("http://{address}/{page}"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(log(profile.path())).unwrap());
         let process = command.spawn().unwrap_or_else(|e| panic!("chromium (.ci/setup installs it): {e}"));
-        Browser { process, profile: profile, reports }
+        Browser { process, profile, reports }
     }
 
     /// What the page sends next. Nothing that is tested takes nearly as long as the limit.

@@ -69,11 +69,22 @@ pub(crate) fn corpus() -> PathBuf {
     std::env::var_os("NUMRSC_CORPUS").map_or_else(|| root().join("target/corpus"), PathBuf::from)
 }
 
+/// A part of the corpus, or of it what these names stand for.
+fn fetch(part: &str, names: &[&str]) {
+    let script = root().join("tests/corpus/fetch.py");
+    assert!(Command::new("python3").arg(script).arg(part).args(names).status().unwrap().success());
+}
+
 /// The folder of real models, which has these.
 pub(crate) fn models(names: &[&str]) -> PathBuf {
-    let script = root().join("tests/corpus/fetch.py");
-    assert!(Command::new("python3").arg(script).arg("models").args(names).status().unwrap().success());
+    fetch("models", names);
     corpus().join("models")
+}
+
+/// The folder of ONNX's tests of operators.
+pub(crate) fn operators() -> PathBuf {
+    fetch("suite", &[]);
+    corpus().join("onnx-suite/node")
 }
 
 pub(crate) fn sample(name: &str) -> String {
