@@ -52,19 +52,19 @@ pub struct FunctionStats {
 
 impl Compiled {
     /// Of a module whose code is not linked here.
-    pub fn without_code(module: &Module) -> Compiled {
-        let stats = |f: &Function| FunctionStats {
-            name: f.name.clone(),
+    pub fn without_code(module: &Module) -> Result<Compiled> {
+        let stats = |(i, first): (usize, FuncId)| FunctionStats {
+            name: module.functions[i].name.clone(),
             bytes: 0,
             time: Duration::ZERO,
             cached: false,
-            same_as: None,
+            same_as: (first.0 as usize != i).then_some(first),
         };
-        Compiled {
+        Ok(Compiled {
             image: Image { bytes: vec![], offsets: vec![0; module.functions.len()] },
             entry: None,
-            stats: module.functions.iter().map(stats).collect(),
-        }
+            stats: representatives(module)?.into_iter().enumerate().map(stats).collect(),
+        })
     }
 }
 
@@ -211,6 +211,15 @@ fn representatives(module: &Module) -> Result<Vec<FuncId>> {
         }
         same = next;
     }
+}
+
+/// The module with calls of the first of equal functions only, and the positions of these.
+pub(crate) fn without_copies(module: &Module) -> Result<(Module, Vec<FuncId>)> {
+    let same = representatives(module)?;
+    let mut module = module.clone();
+    module.functions.iter_mut().for_each(|f| rename_callees(&mut f.body, &mut |callee| same[callee.0 as usize]));
+    let kept = same.iter().zip((0..).map(FuncId)).filter(|(first, own)| *first == own).map(|(first, _)| *first);
+    Ok((module, kept.collect()))
 }
 
 /// The function without its name and with other callees.

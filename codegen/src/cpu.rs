@@ -85,7 +85,8 @@ const RISCV32: &[Row] = &[
     (&["sifive-e34"], &[&["a", "c", "f", "m"]]),
 ];
 
-const WASM: &[Row] = &[(&["generic", "mvp"], &[])];
+/// `mvp` is the first version of the standard.
+const WASM: &[Row] = &[(&["generic"], &[&["simd128"]]), (&["mvp"], &[])];
 
 const NVPTX: &[Row] = &[
     (&["sm_60", "sm_61", "sm_70", "sm_72", "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a"], &[]),
@@ -98,7 +99,7 @@ impl Architecture {
         Some(match name {
             "x86_64" | "x86_64h" => Architecture::X86_64,
             "aarch64" | "arm64" => Architecture::AArch64,
-            "wasm32" | "wasm64" => Architecture::Wasm,
+            "wasm32" => Architecture::Wasm,
             "nvptx64" => Architecture::Nvptx,
             _ if name.starts_with("riscv64") => Architecture::RiscV64,
             _ if name.starts_with("riscv32") => Architecture::RiscV32,

@@ -31,7 +31,7 @@ pub struct CpuInfo {
     pub features: Vec<&'static str>,
 }
 
-/// All targets for which there are artifacts or objects. Other operating systems of the same processors do as well.
+/// All targets for which there are artifacts, objects or modules of WebAssembly. Other operating systems of the same processors do as well.
 pub fn targets() -> Vec<TargetInfo> {
     let triples = [
         "x86_64-unknown-linux-gnu",
@@ -39,6 +39,7 @@ pub fn targets() -> Vec<TargetInfo> {
         "riscv64gc-unknown-linux-gnu",
         "thumbv7em-none-eabihf",
         "riscv32imac-unknown-none-elf",
+        Target::WEB,
     ];
     let info = |triple| {
         let groups = Architecture::of(triple).into_iter().flat_map(Architecture::groups);
@@ -48,6 +49,9 @@ pub fn targets() -> Vec<TargetInfo> {
 }
 
 impl Target {
+    /// WebAssembly as browsers run it.
+    pub const WEB: &str = "wasm32-unknown-unknown";
+
     /// The machine that this process runs on, with all it can do.
     pub fn native() -> Target {
         Target {
@@ -102,7 +106,12 @@ impl Target {
             // NEON of 32 bits flushes denormal numbers to zero, so its vectors are of no use to us.
             Some(Architecture::Arm) => Machine { vector_bytes: 0, registers: 16, fused: has("vfp"), halves: false },
             Some(Architecture::Nvptx) => Machine { vector_bytes: 0, registers: 64, fused: true, halves: false },
-            Some(Architecture::Wasm) | None => Machine { vector_bytes: 0, registers: 16, fused: false, halves: false },
+            Some(Architecture::Wasm) => {
+                // As many registers as the processors that most browsers run on. Fused arithmetic and halves are not part of the standard.
+                let vector_bytes = if has("simd128") { 16 } else { 0 };
+                Machine { vector_bytes, registers: 16, fused: false, halves: false }
+            }
+            None => Machine { vector_bytes: 0, registers: 16, fused: false, halves: false },
         }
     }
 
@@ -121,6 +130,11 @@ impl Target {
                 self.features().into_iter().map(str::to_owned).collect()
             }
         }
+    }
+
+    /// Whether there are modules of WebAssembly for it, and nothing else to link.
+    pub fn is_web(&self) -> bool {
+        Architecture::of(&self.triple) == Some(Architecture::Wasm)
     }
 
     /// Whether functions are linked here, so that there are artifacts. For other targets there are objects, which the user links.
@@ -169,8 +183,7 @@ impl Target {
 
     pub(crate) fn pointer_bits(&self) -> u32 {
         match Architecture::of(&self.triple) {
-            Some(Architecture::Arm | Architecture::RiscV32) => 32,
-            Some(Architecture::Wasm) if self.triple.starts_with("wasm32") => 32,
+            Some(Architecture::Arm | Architecture::RiscV32 | Architecture::Wasm) => 32,
             _ => 64,
         }
     }
@@ -229,9 +242,13 @@ fn riscv_extensions(name: &str) -> Option<&str> {
     name.strip_prefix("riscv64").or_else(|| name.strip_prefix("riscv32"))
 }
 
-/// The generic RISC-V CPUs have no extensions: add those in the name, or what every Linux needs.
+/// The generic RISC-V CPUs have no extensions: add those in the name, or what every Linux needs. Nor does LLVM's generic WebAssembly have
+/// vectors, which browsers have had since 2023.
 fn implied_features(triple: &str, cpu: &str) -> String {
     let name = triple.split('-').next().unwrap_or_default();
+    if Architecture::of(triple) == Some(Architecture::Wasm) && cpu == "generic" {
+        return "+simd128".to_owned();
+    }
     let Some(extensions) = riscv_extensions(name) else { return String::new() };
     let extensions = match extensions {
         "" if cpu == "generic-rv64" => "gc",

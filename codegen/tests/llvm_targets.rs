@@ -162,6 +162,18 @@ fn assembly_is_readable() {
 }
 
 #[test]
+fn objects_have_equal_functions_once() {
+    let (once, mut twice) = (module(), module());
+    twice.functions.push(Function { name: "copy".to_owned(), ..once.functions[0].clone() });
+    let web = llvm(Target::WEB, "");
+    let object = web.web_object(&once).expect("an object");
+    assert!(object.starts_with(b"\0asm"));
+    assert_eq!(web.web_object(&twice).expect("an object"), object);
+    let arm = llvm("thumbv7em-none-eabihf", "");
+    assert_eq!(arm.object(&twice, "run").expect("an object"), arm.object(&once, "run").expect("an object"));
+}
+
+#[test]
 fn unknown_names_are_errors() {
     let error = Target::new("x86_64-unknown-linux-gnu", "cortex-a72").unwrap_err().to_string();
     assert!(error.contains("unknown CPU") && error.contains("x86-64-v3") && error.contains("znver4"), "{error}");
@@ -242,6 +254,8 @@ fn machines_are_described() {
     assert_eq!(machine("riscv64gc-unknown-linux-gnu", ""), (0, 32, true));
     assert_eq!(machine("riscv32imac-unknown-none-elf", ""), (0, 32, false));
     assert_eq!(machine("thumbv7em-none-eabihf", "").0, 0);
+    assert_eq!(machine(Target::WEB, ""), (16, 16, false));
+    assert_eq!(machine(Target::WEB, "mvp").0, 0);
     let changed = Target { features: "-fma,+avx512f".to_owned(), ..Target::new(x86, "haswell").expect("known") };
     assert!(!changed.machine().fused);
     assert!(changed.required_features().contains(&"avx512f".to_owned()));

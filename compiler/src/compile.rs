@@ -328,7 +328,7 @@ pub fn generate(
         .find(|a| a.name() == target.architecture())
         .ok_or_else(|| Error::Codegen(format!("there are no artifacts for `{}`", target.triple)))?;
     if !target.has_artifacts() {
-        let compiled = Compiled::without_code(&lowered.module);
+        let compiled = Compiled::without_code(&lowered.module).map_err(|e| Error::Codegen(e.to_string()))?;
         let manifest = manifest(func, name, codegen, &lowered, &compiled);
         return Ok(Artifact { manifest, architecture, lowered, compiled, whole: codegen.llvm.clone(), phases });
     }

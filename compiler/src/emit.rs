@@ -1,7 +1,11 @@
 //! A compiled model as an object, a static library or a shared object; and writing files at once or not at all.
 //!
 //! Objects hold the linked code, the weights and the manifest under five global names. Weights are written from where they are.
-use crate::{Error, Result, compile::Artifact, toolchain};
+use crate::{
+    Error, Result,
+    compile::Artifact,
+    toolchain::{self, Format},
+};
 use numrsc_runtime::artifact::{Architecture, DATA_ALIGN, Piece};
 use object::{
     Endianness, elf,
@@ -54,7 +58,7 @@ pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()
     let [code_file, data_file] = ["code.o", "data.o"].map(|name| folder.path().join(name));
     write_file(&code_file, |to| to.write_all(&code))?;
     write_file(&data_file, |to| object.write_to(to))?;
-    toolchain::link(&toolchain::linker()?, &["-r"], &[&code_file, &data_file], path)
+    toolchain::link(&toolchain::linker()?, Format::Elf, &["-r"], &[&code_file, &data_file], path)
 }
 
 /// What a program with an object takes on a device, and what the object asks of the linker.
@@ -104,7 +108,7 @@ pub fn write_shared_object(artifact: &Artifact, symbol: &str, path: &Path) -> Re
     let object = folder.path().join("model.o");
     write_object(artifact, symbol, &object)?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-    toolchain::link(&linker, &["-shared", "--hash-style=gnu", "-soname", &name], &[&object], path)
+    toolchain::link(&linker, Format::Elf, &["-shared", "--hash-style=gnu", "-soname", &name], &[&object], path)
 }
 
 /// A place for files on the way to another, from where they can be renamed to it. It goes when it is dropped.
@@ -162,7 +166,7 @@ impl<'a> Object<'a> {
             Architecture::Arm => (elf::EM_ARM, elf::EF_ARM_EABI_VER5, false),
             Architecture::Riscv32 => (elf::EM_RISCV, elf::EF_RISCV_RVC, false),
             Architecture::Wasm32 => {
-                return Err(Error::Codegen("there are no ELF objects for WebAssembly: emit `nrsc`".into()));
+                return Err(Error::Codegen("there are no ELF objects for WebAssembly: emit `wasm`".into()));
             }
         };
         let weights = artifact.pieces();

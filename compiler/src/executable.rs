@@ -1,5 +1,10 @@
 //! A compiled model as a program for Linux that needs no libraries: the model's object and `runtime-min/src/program`, linked.
-use crate::{Error, Result, compile::Artifact, emit, toolchain};
+use crate::{
+    Error, Result,
+    compile::Artifact,
+    emit,
+    toolchain::{self, Format},
+};
 use numrsc_codegen::Target;
 use numrsc_runtime::{SOURCES, artifact::Checksum};
 use std::{
@@ -50,7 +55,7 @@ impl Program {
         let object = scratch.path().join("model.o");
         emit::write_object(artifact, SYMBOL, &object)?;
         let options = ["-static", "--gc-sections", "--strip-all", "-T"];
-        toolchain::link(&self.linker, &options, &[&self.layout, &object, &self.library], path)
+        toolchain::link(&self.linker, Format::Elf, &options, &[&self.layout, &object, &self.library], path)
     }
 }
 

@@ -11,6 +11,7 @@ pub mod npy;
 pub mod onnx;
 mod toolchain;
 pub mod tune;
+pub mod web;
 
 pub use c_header::header as c_header;
 pub use embed::Build;

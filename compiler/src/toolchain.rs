@@ -22,10 +22,21 @@ pub(crate) fn linker() -> Result<PathBuf> {
     })
 }
 
+/// What the linker makes.
+#[derive(Clone, Copy)]
+pub(crate) enum Format {
+    Elf,
+    Wasm,
+}
+
 /// Link by `linker`, and let the result appear at once or not at all.
-pub(crate) fn link(linker: &Path, args: &[&str], inputs: &[&Path], output: &Path) -> Result<()> {
+pub(crate) fn link(linker: &Path, format: Format, args: &[&str], inputs: &[&Path], output: &Path) -> Result<()> {
     let mut command = Command::new(linker);
-    command.args(["-flavor", "gnu", "-z", "noexecstack", "--build-id=none"]).args(args).args(inputs);
+    match format {
+        Format::Elf => command.args(["-flavor", "gnu", "-z", "noexecstack"]),
+        Format::Wasm => command.args(["-flavor", "wasm"]),
+    };
+    command.arg("--build-id=none").args(args).args(inputs);
     let linked = crate::emit::scratch_folder(output)?;
     let file = linked.path().join("linked");
     run(command.arg("-o").arg(&file))?;

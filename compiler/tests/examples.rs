@@ -1,4 +1,7 @@
 //! The examples, by the commands of their READMEs.
+mod common;
+
+use common::{browser::Browser, corpus, models, root};
 use numrsc::{conformance::load_data, onnx};
 use numrsc_ir::eval::Data;
 use std::{
@@ -6,10 +9,6 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
 };
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
 
 /// A copy of an example at the same depth, from where it finds what it is given by relative paths.
 struct Example {
@@ -46,15 +45,9 @@ impl Example {
     }
 }
 
-fn corpus() -> PathBuf {
-    std::env::var_os("NUMRSC_CORPUS").map_or_else(|| root().join("target/corpus"), PathBuf::from)
-}
-
 /// The folder of the model that examples use.
 fn digits() -> PathBuf {
-    let script = root().join("tests/corpus/fetch.py");
-    assert!(Command::new("python3").arg(script).args(["models", "mnist_cntk"]).status().unwrap().success());
-    corpus().join("models/mnist_cntk")
+    models(&["mnist_cntk"]).join("mnist_cntk")
 }
 
 #[test]
@@ -89,4 +82,54 @@ fn bare_metal() {
         let thousandths: f64 = line.parse().unwrap_or_else(|e| panic!("{e}: {text}"));
         assert!((thousandths - 1000.0 * expected).abs() < 1.5, "{thousandths} is not {expected}: {text}");
     }
+}
+
+/// Draws into the page of the example as people do, and tells what it answers.
+const PEOPLE: &str = r#"<!doctype html><body></body><script type="module">
+const digits = {
+  7: [[80, 80], [220, 80], [130, 240]],
+  1: [[160, 60], [160, 250]],
+  0: Array.from({ length: 33 }, (_, i) => [154 + 60 * Math.sin((i * Math.PI) / 16), 154 - 90 * Math.cos((i * Math.PI) / 16)]),
+  4: [[110, 60], [90, 160], [210, 160], [200, 160], [200, 90], [195, 250]],
+};
+const frame = Object.assign(document.createElement("iframe"), { src: "index.html", width: 880, height: 680 });
+await new Promise((loaded) => {
+  frame.onload = loaded;
+  document.body.append(frame);
+});
+const { contentDocument: page, contentWindow: window } = frame;
+const until = async (holds) => {
+  for (const end = performance.now() + 30e3; !holds() && performance.now() < end; ) await new Promise((again) => setTimeout(again, 20));
+};
+const status = page.getElementById("status");
+await until(() => !status.textContent.startsWith("Loading"));
+const answers = [status.textContent];
+const paper = page.getElementById("paper"), box = paper.getBoundingClientRect();
+for (const points of Object.values(digits)) {
+  const answer = page.getElementById("digit");
+  page.getElementById("clear").click();
+  await until(() => answer.textContent === "");
+  points.forEach(([x, y], i) => {
+    const place = { clientX: box.left + x, clientY: box.top + y, bubbles: true };
+    paper.dispatchEvent(new window.PointerEvent(i ? "pointermove" : "pointerdown", place));
+  });
+  paper.dispatchEvent(new window.PointerEvent("pointerup", { bubbles: true }));
+  await until(() => answer.textContent !== "");
+  answers.push(answer.textContent);
+}
+answers.push(page.querySelector(".best output").textContent);
+await fetch("report", { method: "POST", body: answers.join() });
+</script>"#;
+
+#[test]
+fn web() {
+    digits();
+    let example = Example::new("web");
+    let text = example.run();
+    assert!(text.contains("digits.wasm") && text.contains("digits.js"), "{text}");
+    fs::write(example.folder.join("people.html"), PEOPLE).unwrap();
+    let report = Browser::open(&example.folder, "people.html").report().unwrap();
+    let report = String::from_utf8(report).unwrap();
+    // In the order of JavaScript's objects.
+    assert!(report.starts_with("Ready.,0,1,4,7,") && report.ends_with(" %"), "{report}");
 }

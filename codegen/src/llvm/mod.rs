@@ -6,6 +6,7 @@
 mod inst;
 mod object;
 mod text;
+mod web;
 
 use std::cell::RefCell;
 use std::sync::Once;
@@ -59,14 +60,36 @@ impl Llvm {
     /// All functions as an object in which the entry has this name and nothing else has one. It may ask the linker for functions of the
     /// compiler's library (libgcc or such) where the target lacks instructions, as for doubles.
     pub fn object(&self, module: &Module, entry: &str) -> Result<Vec<u8>> {
+        let (text, inside) = self.without_copies(module)?;
+        self.whole(&text, &inside, entry)
+    }
+
+    /// All functions as an object for WebAssembly, which exports `run(context)`, imports `arena`, `alloc` and `free` of the run context
+    /// from `numrsc`, and asks the linker for [`Llvm::WEIGHTS`].
+    pub fn web_object(&self, module: &Module) -> Result<Vec<u8>> {
+        let (text, entry) = self.without_copies(module)?;
+        self.whole(&(text + &web::run_function(&entry)), web::RUN, web::RUN)
+    }
+
+    /// The name of the weights in an object for WebAssembly.
+    pub const WEIGHTS: &str = web::WEIGHTS;
+
+    /// One of each function as text, and the name of the entry.
+    fn without_copies(&self, module: &Module) -> Result<(String, String)> {
+        let (module, kept) = crate::compile::without_copies(module)?;
         let at = module.functions.iter().position(|f| f.kind == Kind::Entry);
-        let inside = at.map(|at| text::symbol(module, FuncId(at as u32))).unwrap_or_default();
-        self.generate_after("module", &self.llvm_ir(module)?, OptimizationLevel::Default, FileType::Object, |llvm| {
+        let entry = at.map(|at| text::symbol(&module, FuncId(at as u32))).unwrap_or_default();
+        Ok((text::module_text(&module, &kept, &self.target)?, entry))
+    }
+
+    /// An object in which one function has a name, a new one.
+    fn whole(&self, text: &str, inside: &str, outside: &str) -> Result<Vec<u8>> {
+        self.generate_after("module", text, OptimizationLevel::Default, FileType::Object, |llvm| {
             for function in llvm.get_functions().filter(|f| f.count_basic_blocks() > 0) {
                 let global = function.as_global_value();
                 global.set_visibility(GlobalVisibility::Default);
                 if function.get_name().to_bytes() == inside.as_bytes() {
-                    global.set_name(entry);
+                    global.set_name(outside);
                 } else {
                     function.set_linkage(Linkage::Internal);
                 }
@@ -157,7 +180,8 @@ fn target_machine(target: &Target, level: OptimizationLevel) -> Result<TargetMac
         .set_cpu(&target.cpu)
         .set_features(&target.features)
         .set_level(level)
-        .set_reloc_mode(RelocMode::PIC);
+        // Modules of WebAssembly are whole, and code that can be moved would ask a loader for addresses.
+        .set_reloc_mode(if target.is_web() { RelocMode::Static } else { RelocMode::PIC });
     LlvmTarget::from_triple(&triple)
         .map_err(|message| error(message.to_string()))?
         .create_target_machine_from_options(&triple, options)

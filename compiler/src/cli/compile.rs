@@ -7,7 +7,9 @@ use numrsc::{
     emit,
     onnx::{Model, import},
     tune::{self, Tuned},
+    web,
 };
+use numrsc_codegen::Target;
 use numrsc_ir::Func;
 use std::{
     io::Write,
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     emit: Emit,
     #[arg(long, value_enum, default_value_t)]
     pub(crate) backend: CodeBackend,
-    /// The machine to compile for, for example aarch64-unknown-linux-gnu [default: this one]
+    /// The machine to compile for, for example aarch64-unknown-linux-gnu [default: this one; for --emit wasm, WebAssembly]
     #[arg(long, value_name = "TRIPLE")]
     target: Option<String>,
     #[command(flatten)]
@@ -57,6 +59,8 @@ pub(crate) enum Emit {
     Staticlib,
     /// A program for Linux that needs no libraries
     Exe,
+    /// A module of WebAssembly, with a loader in JavaScript
+    Wasm,
     /// LLVM's IR as text
     LlvmIr,
     /// Assembly
@@ -74,6 +78,7 @@ impl Emit {
             Emit::Obj => "o",
             Emit::Staticlib => "a",
             Emit::Exe => "exe",
+            Emit::Wasm => "wasm",
             Emit::LlvmIr => "ll",
             Emit::Asm => "s",
             Emit::Nir => "nir",
@@ -91,7 +96,8 @@ pub(crate) struct Written<'a> {
     pub(crate) func: &'a Func,
     pub(crate) emit: &'static str,
     pub(crate) output: &'a Path,
-    pub(crate) header: Option<&'a Path>,
+    /// What is written next to it to use it, and what that is called.
+    pub(crate) companion: Option<(&'static str, &'a Path)>,
     /// Of an object.
     pub(crate) footprint: Option<&'a emit::Footprint>,
     pub(crate) result: Compiled<'a>,
@@ -106,7 +112,11 @@ pub(crate) enum Compiled<'a> {
 }
 
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
-    let mut options = args.build.options(args.backend.generator(), args.target.as_deref(), quiet);
+    if args.emit == Emit::Wasm && args.backend == CodeBackend::Cranelift {
+        return Err(Failure::Usage("only --backend llvm makes WebAssembly".into()));
+    }
+    let target = args.target.as_deref().or((args.emit == Emit::Wasm).then_some(Target::WEB));
+    let mut options = args.build.options(args.backend.generator(), target, quiet);
     // All but the last: what is reported is the version for the best of them.
     let mut other_cpus: Vec<String> = options.cpu.split(',').map(str::to_owned).collect();
     options.cpu = other_cpus.pop().unwrap_or_default();
@@ -121,8 +131,22 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     }
     let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let target = codegen.backend.target();
+    let has_modules = target.is_web();
+    let links = matches!(args.emit, Emit::Nrsc | Emit::So | Emit::Obj | Emit::Staticlib | Emit::Exe);
+    if has_modules && links {
+        return Err(Failure::Usage(format!("for {} there are modules only: --emit wasm", target.triple)));
+    }
+    if args.emit == Emit::Wasm && !has_modules {
+        return Err(Failure::Usage(format!("--emit wasm is for --target {}, not for {}", Target::WEB, target.triple)));
+    }
     if !target.has_artifacts() && matches!(args.emit, Emit::Nrsc | Emit::So | Emit::Staticlib) {
         return Err(Failure::Usage(format!("for {} there are objects only: --emit obj", target.triple)));
+    }
+    if args.tune.is_some() && !target.has_artifacts() {
+        return Err(Failure::Usage(format!(
+            "--tune measures on this machine, which cannot run code for {}",
+            target.triple
+        )));
     }
     let (_, func, mut phases) = load(&args.model, &args.import.options(), quiet)?;
     let name = model_name(&args.model);
@@ -143,7 +167,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     options.tuning = tuned.as_ref().map(|t| t.tuning.clone());
     let lowered = compile::lower(&func, &codegen, &options, &mut phases)?;
     let kind = args.emit.suffix();
-    let common = |header, result, phases| Written {
+    let common = |companion, result, phases| Written {
         args,
         other_cpus: &other_cpus,
         options: &options,
@@ -151,7 +175,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         func: &func,
         emit: kind,
         output: &output,
-        header,
+        companion,
         footprint: None,
         result,
         phases,
@@ -189,23 +213,34 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         (Emit::So, _) => emit::write_shared_object(&artifact, &symbol, &output)?,
         (Emit::Obj, _) => emit::write_object(&artifact, &symbol, &output)?,
         (Emit::Staticlib, _) => emit::write_static_library(&artifact, &symbol, &output)?,
+        (Emit::Wasm, _) => web::write_module(&artifact, &output)?,
         (Emit::Nrsc | Emit::Exe | Emit::LlvmIr | Emit::Asm | Emit::Nir, None) => {
             let versions: Vec<&Artifact> = others.iter().chain([&artifact]).collect();
             Artifact::write_versions(&versions, &output)?;
         }
     }
-    let header = matches!(args.emit, Emit::So | Emit::Obj | Emit::Staticlib).then(|| output.with_extension("h"));
     let footprint = match args.emit {
         Emit::Obj => Some(emit::Footprint::of(&artifact, &output)?),
         _ => None,
     };
-    if let Some(header) = &header {
-        let needs = footprint.as_ref().map_or(&[][..], |f| &f.needs);
-        emit::write_file(header, |to| to.write_all(numrsc::c_header(&artifact, &symbol, needs).as_bytes()))?;
+    let companion = match args.emit {
+        Emit::So | Emit::Obj | Emit::Staticlib => {
+            let needs = footprint.as_ref().map_or(&[][..], |f| &f.needs);
+            Some(("header", output.with_extension("h"), numrsc::c_header(&artifact, &symbol, needs)))
+        }
+        Emit::Wasm => {
+            let name = output.file_name().unwrap_or_default().to_string_lossy();
+            Some(("loader", output.with_extension("js"), web::loader(&name)))
+        }
+        _ => None,
+    };
+    if let Some((_, file, text)) = &companion {
+        emit::write_file(file, |to| to.write_all(text.as_bytes()))?;
     }
     let mut phases = artifact.phases.clone();
     phases.push(("write", start.elapsed()));
-    let written = common(header.as_deref(), Compiled::Code(&artifact), &phases);
+    let companion = companion.as_ref().map(|(kind, file, _)| (*kind, &**file));
+    let written = common(companion, Compiled::Code(&artifact), &phases);
     finish(&Written { footprint: footprint.as_ref(), ..written }, quiet)
 }
 

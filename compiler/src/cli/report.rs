@@ -22,8 +22,8 @@ pub(crate) fn people(w: &Written<'_>) {
     println!("{}: {} for {} ({cpu})", w.output.display(), size(w.output), target.triple);
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut row = |name: &str, text: String| rows.push(vec![name.into(), text]);
-    if let Some(header) = w.header {
-        row("header", header.display().to_string());
+    if let Some((kind, file)) = w.companion {
+        row(kind, file.display().to_string());
     }
     if !w.other_cpus.is_empty() {
         row("versions", format!("also for {}; what follows is about {cpu}", w.other_cpus.join(", ")));
@@ -68,6 +68,8 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
         let port = |(name, v): (&String, &numrsc_ir::Value)| serde_json::json!({ "name": name, "type": w.func.ty(*v).to_string() });
         names.iter().zip(values).map(port).collect()
     };
+    let companion =
+        |wanted: &str| w.companion.filter(|(kind, _)| *kind == wanted).map(|(_, file)| file.display().to_string());
     let (code, functions) = match &w.result {
         Compiled::Code(artifact) => {
             let name = |id: numrsc_ir::kernel::FuncId| artifact.compiled.stats[id.0 as usize].name.clone();
@@ -90,7 +92,8 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
         "model": w.args.model.display().to_string(),
         "output": w.output.display().to_string(),
         "output_bytes": file_bytes(w.output),
-        "header": w.header.map(|h| h.display().to_string()),
+        "header": companion("header"),
+        "loader": companion("loader"),
         "options": {
             "emit": w.emit,
             "backend": w.codegen.backend.name(),

@@ -1,5 +1,7 @@
 //! What tests of the command share: calling it, and small models.
 #![allow(dead_code, reason = "every test program uses a part of it")]
+pub(crate) mod browser;
+
 use bytes::Bytes;
 use numrsc::onnx::proto::{
     Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
@@ -56,6 +58,33 @@ pub(crate) fn stdout(o: &Output) -> String {
 
 pub(crate) fn stderr(o: &Output) -> String {
     String::from_utf8(o.stderr.clone()).unwrap()
+}
+
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Where real models are.
+pub(crate) fn corpus() -> PathBuf {
+    std::env::var_os("NUMRSC_CORPUS").map_or_else(|| root().join("target/corpus"), PathBuf::from)
+}
+
+/// A part of the corpus, or of it what these names stand for.
+fn fetch(part: &str, names: &[&str]) {
+    let script = root().join("tests/corpus/fetch.py");
+    assert!(Command::new("python3").arg(script).arg(part).args(names).status().unwrap().success());
+}
+
+/// The folder of real models, which has these.
+pub(crate) fn models(names: &[&str]) -> PathBuf {
+    fetch("models", names);
+    corpus().join("models")
+}
+
+/// The folder of ONNX's tests of operators.
+pub(crate) fn operators() -> PathBuf {
+    fetch("suite", &[]);
+    corpus().join("onnx-suite/node")
 }
 
 pub(crate) fn sample(name: &str) -> String {
