@@ -121,8 +121,9 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     }
     let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
     let target = codegen.backend.target();
-    if !target.has_artifacts() && matches!(args.emit, Emit::Nrsc | Emit::So | Emit::Staticlib) {
-        return Err(Failure::Usage(format!("for {} there are objects only: --emit obj", target.triple)));
+    if !target.has_artifacts() && matches!(args.emit, Emit::Nrsc | Emit::So) {
+        let triple = &target.triple;
+        return Err(Failure::Usage(format!("for {triple} there are objects only: --emit obj or staticlib")));
     }
     let (_, func, mut phases) = load(&args.model, &args.import.options(), quiet)?;
     let name = model_name(&args.model);
@@ -183,22 +184,21 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let version = |cpu: &String| build(&func, &args.model, &other(cpu), quiet);
     let others = other_cpus.iter().map(version).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
-    let symbol = symbol(&output, args.emit);
+    let plain_name = plain_name(&output, args.emit);
+    let symbol = emit::symbol_name(&plain_name);
+    let mut footprint = None;
     match (args.emit, &program) {
         (_, Some(program)) => program.write(&artifact, &output)?,
         (Emit::So, _) => emit::write_shared_object(&artifact, &symbol, &output)?,
-        (Emit::Obj, _) => emit::write_object(&artifact, &symbol, &output)?,
-        (Emit::Staticlib, _) => emit::write_static_library(&artifact, &symbol, &output)?,
+        (Emit::Obj, _) => footprint = Some(emit::write_object(&artifact, &symbol, &output)?),
+        (Emit::Staticlib, _) => footprint = Some(emit::write_static_library(&artifact, &symbol, &output)?),
         (Emit::Nrsc | Emit::Exe | Emit::LlvmIr | Emit::Asm | Emit::Nir, None) => {
             let versions: Vec<&Artifact> = others.iter().chain([&artifact]).collect();
             Artifact::write_versions(&versions, &output)?;
         }
     }
-    let header = matches!(args.emit, Emit::So | Emit::Obj | Emit::Staticlib).then(|| output.with_extension("h"));
-    let footprint = match args.emit {
-        Emit::Obj => Some(emit::Footprint::of(&artifact, &output)?),
-        _ => None,
-    };
+    let with_header = matches!(args.emit, Emit::So | Emit::Obj | Emit::Staticlib);
+    let header = with_header.then(|| output.with_file_name(format!("{plain_name}.h")));
     if let Some(header) = &header {
         let needs = footprint.as_ref().map_or(&[][..], |f| &f.needs);
         emit::write_file(header, |to| to.write_all(numrsc::c_header(&artifact, &symbol, needs).as_bytes()))?;
@@ -240,12 +240,11 @@ pub(crate) fn model_name(path: &Path) -> String {
     if stem.is_empty() { "model".to_owned() } else { stem.to_owned() }
 }
 
-/// What the names in an object start with: the output's name, which the user may choose.
-fn symbol(output: &Path, emit: Emit) -> String {
+/// The output's name without its kind, which the user may choose: that of the header, and what the names in an object start with.
+fn plain_name(output: &Path, emit: Emit) -> String {
     let stem = output.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     let library = matches!(emit, Emit::So | Emit::Staticlib);
-    let stem = stem.strip_prefix("lib").filter(|rest| library && !rest.is_empty()).unwrap_or(&stem);
-    emit::symbol_name(stem)
+    stem.strip_prefix("lib").filter(|rest| library && !rest.is_empty()).unwrap_or(&stem).to_owned()
 }
 
 fn text(emit: Emit, codegen: &Codegen, module: &numrsc_ir::kernel::Module) -> Result<String, Failure> {
