@@ -19,7 +19,10 @@ pub fn header(artifact: &Artifact, symbol: &str, needs: &[String]) -> String {
     };
     let needs = match needs {
         [] => "It calls no function of any library".to_owned(),
-        needs => format!("It calls functions of the compiler's library (libgcc or compiler-rt), only these: {}", needs.join(", ")),
+        needs => format!(
+            "It calls functions of the compiler's library (libgcc or compiler-rt), only these: {}",
+            needs.join(", ")
+        ),
     };
     let (model, producer, triple) = (comment(&manifest.model), &manifest.producer, &manifest.target_triple);
     let (inputs, outputs) = (ports(&manifest.inputs), ports(&manifest.outputs));

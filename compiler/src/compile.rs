@@ -289,7 +289,8 @@ pub fn run_until<'f>(
                 let Options { sanitize, tolerance, .. } = *options;
                 let (attention, tuning) = (!cx.leaves_out(ATTENTION), options.tuning.clone());
                 let device = codegen.backend.target().is_device();
-                let options = lower::Options { machine: codegen.machine, device, sanitize, attention, tolerance, tuning };
+                let options =
+                    lower::Options { machine: codegen.machine, device, sanitize, attention, tolerance, tuning };
                 let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;
                 Stage::Kernel(Box::new(lowered))
             }

@@ -119,12 +119,9 @@ fn measure(model: &Path, dims: &[(&str, i64)]) -> Result<Vec<Cost>> {
     let ours = "#include \"ours.h\"\nstatic uint64_t memory[model_MEMORY_BYTES / 8];
 static __attribute__((noinline)) void infer(const float *in, float *out) { if (model_run(in, out, memory) != 0) out[0] = __builtin_nanf(\"\"); }\n";
     let nothing = "static __attribute__((noinline)) void infer(const float *in, float *out) { __asm__ volatile(\"\" : : \"r\"(in), \"r\"(out)); }\n";
-    let parts = [
-        Part { declaration: ours.into(), files: vec![object], optimise: "-Os" },
-        theirs("-Os"),
-        theirs("-O2"),
-    ];
-    let (alone, _) = run(&folder, &Part { declaration: nothing.into(), files: vec![], optimise: "-Os" }, &input, &expected)?;
+    let parts = [Part { declaration: ours.into(), files: vec![object], optimise: "-Os" }, theirs("-Os"), theirs("-O2")];
+    let (alone, _) =
+        run(&folder, &Part { declaration: nothing.into(), files: vec![], optimise: "-Os" }, &input, &expected)?;
     let settings = Settings::of(model)?;
     let mut costs = vec![];
     for part in &parts {
@@ -165,7 +162,8 @@ fn run(folder: &Path, part: &Part, input: &Tensor, expected: &Tensor) -> Result<
     compiler.arg(board.join("board.c")).args(&part.files).args(["-lm", "-T"]).arg(board.join("board.ld"));
     driver::run_silent(compiler.arg("-o").arg(&program), LIMIT)?;
     let sizes = driver::run_silent(Command::new("arm-none-eabi-size").arg(&program), LIMIT)?;
-    let sizes: Vec<f64> = sizes.get(1).into_iter().flat_map(|(_, l)| l.split_whitespace().map_while(|n| n.parse().ok())).collect();
+    let sizes: Vec<f64> =
+        sizes.get(1).into_iter().flat_map(|(_, l)| l.split_whitespace().map_while(|n| n.parse().ok())).collect();
     let [code, data, zeroed, ..] = sizes[..] else { return Err("arm-none-eabi-size says nothing".into()) };
 
     let mut qemu = Command::new("qemu-system-arm");
@@ -178,11 +176,8 @@ fn run(folder: &Path, part: &Part, input: &Tensor, expected: &Tensor) -> Result<
     if bytes.len() != expected.bytes().len() {
         return Err(format!("the board gave {} numbers", outputs.len()));
     }
-    let cost = Cost {
-        flash: code + data,
-        ram: data + zeroed + f64::from(*stack),
-        instructions: f64::from(*ticks) * PER_TICK,
-    };
+    let cost =
+        Cost { flash: code + data, ram: data + zeroed + f64::from(*stack), instructions: f64::from(*ticks) * PER_TICK };
     Ok((cost, Tensor::new(DType::F32, expected.shape().to_vec(), bytes.into())?))
 }
 

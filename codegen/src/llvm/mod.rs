@@ -72,6 +72,9 @@ impl Llvm {
                     function.set_linkage(Linkage::Internal);
                 }
             }
+            if !self.target.is_device() {
+                return Ok(());
+            }
             // With all functions at hand, LLVM's own passes pay: kernels become part of the entry, which knows their arguments, and numbers of 64 bits become
             // narrower ones.
             llvm.run_passes("default<Oz>", machine, PassBuilderOptions::create())

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 /// Elements of the matrix of what the windows of a block see.
 const PACKED: i64 = 1 << 16;
 /// The same where memory is scarce.
-const PACKED_ON_DEVICE: i64 = 1 << 10;
+const PACKED_ON_DEVICE: i64 = 1 << 11;
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
     let conv = Conv::new(&mut entry.shared, frame, epilogue.product);
