@@ -120,14 +120,38 @@ pub fn own(name: &str) -> Result<PathBuf> {
 
 /// A Python environment with the peers that come as wheels. Their Python is not what runs models.
 fn venv() -> Result<PathBuf> {
-    let venv = driver::work_folder("peers-venv")?;
-    let (stamp, pins) = (venv.join(".stamp"), PACKAGES.join("\n"));
+    install_wheels("peers-venv", &PACKAGES)
+}
+
+/// emx-onnx-cgen, which makes C of a model, is a program in Python.
+const EMX_PACKAGES: [&str; 11] = [
+    "emx-onnx-cgen==1.4.0",
+    "emx-regex-cgen==0.2.0",
+    "jinja2==3.1.6",
+    "markupsafe==3.0.4",
+    "onnx==1.23.2",
+    "numpy==2.4.6",
+    "ml_dtypes==0.6.0",
+    "protobuf==7.36.2",
+    "typing_extensions==4.16.0",
+    "sympy==1.14.0",
+    "mpmath==1.3.0",
+];
+
+/// The program emx-onnx-cgen.
+pub fn emx_onnx_cgen() -> Result<PathBuf> {
+    install_wheels("devices-venv", &EMX_PACKAGES).map(|venv| venv.join("bin/emx-onnx-cgen"))
+}
+
+fn install_wheels(folder: &str, packages: &[&str]) -> Result<PathBuf> {
+    let venv = driver::work_folder(folder)?;
+    let (stamp, pins) = (venv.join(".stamp"), packages.join("\n"));
     if fs::read_to_string(&stamp).is_ok_and(|found| found == pins) {
         return Ok(venv);
     }
-    eprintln!("installing {}", PACKAGES.join(", "));
+    eprintln!("installing {}", packages.join(", "));
     run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    run(Command::new(venv.join("bin/python")).args(["-m", "pip", "install", "--quiet", "--no-deps"]).args(PACKAGES))?;
+    run(Command::new(venv.join("bin/python")).args(["-m", "pip", "install", "--quiet", "--no-deps"]).args(packages))?;
     fs::write(&stamp, pins).map_err(|e| format!("{}: {e}", stamp.display()))?;
     Ok(venv)
 }

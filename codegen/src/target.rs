@@ -143,6 +143,11 @@ impl Target {
         matches!(Architecture::of(&self.triple), Some(X86_64 | AArch64 | RiscV64))
     }
 
+    /// A device with little memory and one thread, rather than a computer?
+    pub fn is_device(&self) -> bool {
+        matches!(Architecture::of(&self.triple), Some(Architecture::Arm | Architecture::RiscV32))
+    }
+
     /// The name of the architecture in artifacts.
     pub fn architecture(&self) -> &'static str {
         match Architecture::of(&self.triple) {

@@ -18,8 +18,11 @@ pub fn header(artifact: &Artifact, symbol: &str, needs: &[String]) -> String {
         features => format!("\n * It needs a CPU with {}", features.join(", ")),
     };
     let needs = match needs {
-        [] => String::new(),
-        needs => format!("\n * It calls functions of the compiler's library: {}", needs.join(", ")),
+        [] => "It calls no function of any library".to_owned(),
+        needs => format!(
+            "It calls functions of the compiler's library (libgcc or compiler-rt), only these: {}",
+            needs.join(", ")
+        ),
     };
     let (model, producer, triple) = (comment(&manifest.model), &manifest.producer, &manifest.target_triple);
     let (inputs, outputs) = (ports(&manifest.inputs), ports(&manifest.outputs));
@@ -29,13 +32,53 @@ pub fn header(artifact: &Artifact, symbol: &str, needs: &[String]) -> String {
         }
         None => (String::new(), "struct numrsc_run_context;\n".to_owned(), String::new()),
     };
+    let with_runtime = if artifact.whole.is_some() { String::new() } else { with_runtime(symbol) };
     format!(
-        "/* The model `{model}`, compiled by {producer} for {triple}{features}{needs}.
+        "/* The model `{model}`, compiled by {producer} for {triple}{features}.
+ * {needs}.
  *
+ * Tensors are arrays without gaps in which the last index varies fastest, as in C.
  * Inputs:
 {inputs} * Outputs:
 {outputs} *
-{by_itself} * The runtime makes a model of these parts, in C with numrsc.h:
+{by_itself}{with_runtime} * A program with a runtime of its own fills in a run context of version {FORMAT_VERSION} (runtime-min/src/context.rs) and calls the entry, which
+ * gives 0 or 1 more than the position of the failure's message in the manifest. */
+#ifndef NUMRSC_MODEL_{symbol}_H
+#define NUMRSC_MODEL_{symbol}_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern \"C\" {{
+#endif
+
+{context}
+int32_t {symbol}_entry(struct numrsc_run_context *context);
+
+/* Inputs, outputs and needs of the model, in the runtime's format. A linker that drops what nobody refers to (--gc-sections) leaves it out of programs
+ * without the runtime. */
+extern const uint8_t {symbol}_manifest[];
+extern const uint64_t {symbol}_manifest_size;
+
+/* Read-only and never copied: they can stay in flash. Aligned to {DATA_ALIGN} bytes. */
+extern const uint8_t {symbol}_weights[];
+extern const uint64_t {symbol}_weights_size;
+{run}
+#ifdef __cplusplus
+}}
+#endif
+
+#endif
+"
+    )
+}
+
+/// How a program with the runtime uses the names.
+fn with_runtime(symbol: &str) -> String {
+    format!(
+        "\
+ * The runtime makes a model of these parts, in C with numrsc.h:
  *
  *   numrsc_model *model;
  *   numrsc_error *error = numrsc_from_parts({symbol}_manifest, {symbol}_manifest_size, {symbol}_entry, {symbol}_weights,
@@ -57,34 +100,6 @@ pub fn header(artifact: &Artifact, symbol: &str, needs: &[String]) -> String {
  *       part(&raw const {symbol}_weights, {symbol}_weights_size),
  *   )?;
  *
- * A program with a runtime of its own fills in a run context of version {FORMAT_VERSION} (runtime-min/src/context.rs) and calls the entry, which
- * gives 0 or 1 more than the position of the failure's message in the manifest. */
-#ifndef NUMRSC_MODEL_{symbol}_H
-#define NUMRSC_MODEL_{symbol}_H
-
-#include <stddef.h>
-#include <stdint.h>
-
-#ifdef __cplusplus
-extern \"C\" {{
-#endif
-
-{context}
-int32_t {symbol}_entry(struct numrsc_run_context *context);
-
-/* Inputs, outputs and needs of the model, in the runtime's format. */
-extern const uint8_t {symbol}_manifest[];
-extern const uint64_t {symbol}_manifest_size;
-
-/* Aligned to {DATA_ALIGN} bytes. */
-extern const uint8_t {symbol}_weights[];
-extern const uint64_t {symbol}_weights_size;
-{run}
-#ifdef __cplusplus
-}}
-#endif
-
-#endif
 "
     )
 }
@@ -140,6 +155,8 @@ static inline int32_t numrsc_fixed_parallel(struct numrsc_run_context *context, 
 struct Run<'a> {
     symbol: &'a str,
     arena_bytes: u64,
+    /// What the address of the memory is a multiple of.
+    align: usize,
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
 }
@@ -168,6 +185,8 @@ impl<'a> Run<'a> {
             symbol,
             // There are no arrays of nothing in C.
             arena_bytes: arena.max(1).next_multiple_of(DATA_ALIGN as u64),
+            // Without vectors, that of the largest element does.
+            align: if artifact.whole.is_some() { size_of::<u64>() } else { DATA_ALIGN },
             inputs: tensors(&manifest.inputs, "in")?,
             outputs: tensors(&manifest.outputs, "out")?,
         })
@@ -175,19 +194,28 @@ impl<'a> Run<'a> {
 
     fn introduction(&self) -> String {
         let symbol = self.symbol;
-        format!(" * {symbol}_run runs it on one thread, without a runtime, an allocator or any other library.\n *\n")
+        format!(
+            " * {symbol}_run runs it on one thread, without a runtime, an allocator or any other library. {symbol}_MEMORY_BYTES and the size\n \
+             * of the weights tell what RAM and flash it takes, besides code and stack.\n *\n"
+        )
     }
 
     fn functions(&self, artifact: &Artifact) -> String {
-        let Run { symbol, arena_bytes, inputs, outputs } = self;
+        let Run { symbol, arena_bytes, align, inputs, outputs } = self;
         let parameters: String = inputs.iter().map(|t| format!("const {} *{}, ", t.element, t.name)).collect();
         let parameters: String =
             outputs.iter().fold(parameters, |text, t| text + &format!("{} *{}, ", t.element, t.name));
         let elements = |tensors: &[Tensor]| -> String {
-            let one = |t: &Tensor| format!(" *   {}: {} elements\n", t.name, t.sizes.iter().product::<u64>());
+            let one = |t: &Tensor| {
+                format!(" *   {}: {} elements, {} bytes\n", t.name, t.sizes.iter().product::<u64>(), t.bytes)
+            };
             tensors.iter().map(one).collect()
         };
         let described = elements(inputs) + &elements(outputs);
+        let example = match align {
+            8 => format!("static uint64_t memory[{symbol}_MEMORY_BYTES / 8];"),
+            _ => format!("static _Alignas({align}) uint8_t memory[{symbol}_MEMORY_BYTES];"),
+        };
         let sizes = |tensors: &[Tensor]| -> String {
             let one = |t: &Tensor| {
                 let numbers: Vec<String> = t.sizes.iter().map(ToString::to_string).collect();
@@ -222,16 +250,23 @@ impl<'a> Run<'a> {
         let messages: String = artifact.manifest.failures.iter().enumerate().map(message).collect();
         format!(
             "
-/* Bytes of memory that {symbol}_run works in. */
+/* Bytes of memory that {symbol}_run works in, and what its address has to be a multiple of. */
 #define {symbol}_MEMORY_BYTES {arena_bytes}
+#define {symbol}_MEMORY_ALIGN {align}
 
-/* Run the model. The memory is {symbol}_MEMORY_BYTES large and aligned to {DATA_ALIGN} bytes, like
+/* Run the model once.
  *
- *   _Alignas({DATA_ALIGN}) static uint8_t memory[{symbol}_MEMORY_BYTES];
+{described} *   memory: {symbol}_MEMORY_BYTES bytes, like
+ *     {example}
+ *   which need not be initialised, hold nothing between runs, and may be used for other things then.
  *
- * and may be used for other things between runs. Gives 0, -1 for memory that is not aligned, or what {symbol}_message explains.
+ * Inputs are not changed. Outputs overlap neither each other nor inputs nor memory; all are aligned like their elements.
+ * Gives 0; or -1 if the memory is not aligned; or a larger number if the data is such that the model cannot run (an index that is out of range, say):
+ * {symbol}_message tells which, and outputs are undefined then.
  *
-{described} */
+ * There is no other state: threads and interrupts may run it at the same time, each with its own memory and outputs. It neither waits nor allocates.
+ * Of the stack it takes a fixed number of bytes, for most models less than a kilobyte: tensors are in memory. A floating-point unit has to be
+ * switched on before. */
 static inline int32_t {symbol}_run({parameters}void *memory) {{
 {sizes}  struct numrsc_tensor_slots inputs[] = {{
 {input_slots}  }};
@@ -244,12 +279,12 @@ static inline int32_t {symbol}_run({parameters}void *memory) {{
     (uint64_t)(uintptr_t)numrsc_fixed_free, (uint64_t)(uintptr_t)numrsc_fixed_parallel, 0, 0,
   }};
   int32_t code;
-  if ((uintptr_t)memory % {DATA_ALIGN} != 0) return -1;
+  if ((uintptr_t)memory % {symbol}_MEMORY_ALIGN != 0) return -1;
   code = {symbol}_entry(&context);
 {copies}  return code;
 }}
 
-/* What {symbol}_run says by a code. */
+/* What {symbol}_run says by a code, in English. */
 static inline const char *{symbol}_message(int32_t code) {{
   switch (code) {{
     case 0: return \"success\";

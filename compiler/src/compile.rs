@@ -288,7 +288,9 @@ pub fn run_until<'f>(
             (Step::Lower, Stage::Tensor(func)) => {
                 let Options { sanitize, tolerance, .. } = *options;
                 let (attention, tuning) = (!cx.leaves_out(ATTENTION), options.tuning.clone());
-                let options = lower::Options { machine: codegen.machine, sanitize, attention, tolerance, tuning };
+                let device = codegen.backend.target().is_device();
+                let options =
+                    lower::Options { machine: codegen.machine, device, sanitize, attention, tolerance, tuning };
                 let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;
                 Stage::Kernel(Box::new(lowered))
             }

@@ -44,9 +44,12 @@ pub fn write_file(
 }
 
 /// An ELF object, whose names start with `symbol`.
-pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
+pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<Footprint> {
     let mut object = Object::new(artifact, symbol)?;
-    let Some(llvm) = &artifact.whole else { return write_file(path, |to| object.write_to(to)) };
+    let Some(llvm) = &artifact.whole else {
+        write_file(path, |to| object.write_to(to))?;
+        return Footprint::of(artifact, path);
+    };
     let code = llvm.object(&artifact.lowered.module, &format!("{symbol}_entry"));
     let code = code.map_err(|e| Error::Codegen(e.to_string()))?;
     // Linkers refuse to mix interfaces, and the features of the CPU decide which one it is.
@@ -58,7 +61,8 @@ pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()
     let [code_file, data_file] = ["code.o", "data.o"].map(|name| folder.path().join(name));
     write_file(&code_file, |to| to.write_all(&code))?;
     write_file(&data_file, |to| object.write_to(to))?;
-    toolchain::link(&toolchain::linker()?, Format::Elf, &["-r"], &[&code_file, &data_file], path)
+    toolchain::link(&toolchain::linker()?, Format::Elf, &["-r"], &[&code_file, &data_file], path)?;
+    Footprint::of(artifact, path)
 }
 
 /// What a program with an object takes on a device, and what the object asks of the linker.
@@ -73,8 +77,7 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// Of an object that was written for this artifact.
-    pub fn of(artifact: &Artifact, path: &Path) -> Result<Footprint> {
+    fn of(artifact: &Artifact, path: &Path) -> Result<Footprint> {
         use object::read::{Object as _, ObjectSection as _, ObjectSymbol as _};
         let failed = |e: object::Error| Error::Codegen(format!("{}: {e}", path.display()));
         let bytes = crate::onnx::load::map(path).map_err(|source| Error::Io { file: path.to_owned(), source })?;
@@ -96,9 +99,13 @@ impl Footprint {
 const MANIFEST_SECTION: &str = ".rodata.numrsc_manifest";
 
 /// An archive with that object and an index of its names.
-pub fn write_static_library(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
-    let object = Object::new(artifact, symbol)?;
-    write_file(path, |to| write_archive(&object, symbol, to))
+pub fn write_static_library(artifact: &Artifact, symbol: &str, path: &Path) -> Result<Footprint> {
+    let folder = scratch_folder(path)?;
+    let object = folder.path().join("model.o");
+    let footprint = write_object(artifact, symbol, &object)?;
+    let bytes = crate::onnx::load::map(&object).map_err(|source| Error::Io { file: object, source })?;
+    write_file(path, |to| write_archive(&bytes, symbol, to))?;
+    Ok(footprint)
 }
 
 /// A shared object, made by the linker of the Rust toolchain.
@@ -201,14 +208,6 @@ impl<'a> Object<'a> {
         let code = &artifact.compiled.image.bytes;
         let code_align = if code.is_empty() { 1 } else { numrsc_codegen::Image::ALIGN };
         Ok(Object { machine, flags, is_64, code_align, code, weights, weights_length, manifest, symbols, locals })
-    }
-
-    /// Bytes of the whole object.
-    fn length(&self) -> u64 {
-        let mut nothing = Vec::new();
-        let mut writer = Writer::new(Endianness::Little, self.is_64, &mut nothing);
-        self.lay_out(&mut writer);
-        writer.reserved_len() as u64
     }
 
     fn write_to(&self, to: impl Write) -> io::Result<()> {
@@ -325,9 +324,12 @@ const ARCHIVE_MAGIC: &[u8] = b"!<arch>\n";
 const MEMBER_HEADER: usize = 60;
 
 /// The archive format of System V: an index of global names, then the object. No time, no owner: equal models give equal bytes.
-fn write_archive(object: &Object<'_>, symbol: &str, to: &mut impl Write) -> io::Result<()> {
-    let globals = &object.symbols[object.locals as usize - 1..];
-    let mut names: Vec<u8> = globals.iter().flat_map(|s| s.name.bytes().chain([0])).collect();
+fn write_archive(object: &[u8], symbol: &str, to: &mut impl Write) -> io::Result<()> {
+    use object::read::{Object as _, ObjectSymbol as _};
+    let file = object::File::parse(object).map_err(io::Error::other)?;
+    let defined = file.symbols().filter(|s| s.is_global() && s.is_definition());
+    let globals: Vec<&str> = defined.map(|s| s.name()).collect::<Result<_, _>>().map_err(io::Error::other)?;
+    let mut names: Vec<u8> = globals.iter().flat_map(|name| name.bytes().chain([0])).collect();
     if names.len() % 2 == 1 {
         names.push(0);
     }
@@ -336,16 +338,15 @@ fn write_archive(object: &Object<'_>, symbol: &str, to: &mut impl Write) -> io::
     to.write_all(ARCHIVE_MAGIC)?;
     member_header("/", index_length as u64, to)?;
     to.write_all(&(globals.len() as u32).to_be_bytes())?;
-    for _ in globals {
+    for _ in &globals {
         to.write_all(&member.to_be_bytes())?;
     }
     to.write_all(&names)?;
     // Names of more than 15 characters would need a table of their own, and nobody reads them.
     let short = &symbol[..symbol.len().min(13)];
-    let length = object.length();
-    member_header(&format!("{short}.o/"), length, to)?;
-    object.write_to(&mut *to)?;
-    if length % 2 == 1 { to.write_all(b"\n") } else { Ok(()) }
+    member_header(&format!("{short}.o/"), object.len() as u64, to)?;
+    to.write_all(object)?;
+    if object.len() % 2 == 1 { to.write_all(b"\n") } else { Ok(()) }
 }
 
 fn member_header(name: &str, length: u64, to: &mut impl Write) -> io::Result<()> {

@@ -104,7 +104,7 @@ fn compile(rustc: &Path, triple: &str, folder: &Path, library: &Path) -> Result<
     let mut command = Command::new(rustc);
     command.args(["--crate-name=numrsc_program", "--crate-type=staticlib", "--edition=2024", "--target", triple]);
     command.args(["--cfg=numrsc_program", "--cfg=feature=\"alloc\"", "--cap-lints=allow"]);
-    command.args(["-Copt-level=s", "-Clto=fat", "-Ccodegen-units=1", "-Cpanic=abort", "-Crelocation-model=static"]);
+    command.args(["-Copt-level=z", "-Clto=fat", "-Ccodegen-units=1", "-Cpanic=abort", "-Crelocation-model=static"]);
     command.arg(sources.join("lib.rs")).arg("-o").arg(&compiled);
     toolchain::run(&mut command)?;
     emit::write_file(library, |to| std::io::copy(&mut fs::File::open(&compiled)?, to).map(|_| ()))

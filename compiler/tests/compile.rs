@@ -403,6 +403,44 @@ int main(void) {
 }
 "#;
 
+/// A model of open sizes, which run after another in one context.
+const C_PROGRAM_WITH_OPEN_SIZES: &str = r#"
+#include <stdio.h>
+#include "numrsc.h"
+#include "relu.h"
+
+static int failed(numrsc_error *error) {
+    fprintf(stderr, "%s\n", numrsc_error_text(error));
+    numrsc_error_free(error);
+    return 1;
+}
+
+int main(void) {
+    float x[9] = {1, -2, 3, -4, 5, 6, 7, 8, -9};
+    const float scales[3] = {1, 10, 100};
+    numrsc_model *model;
+    numrsc_context *context;
+    numrsc_error *error = numrsc_from_parts(relu_manifest, relu_manifest_size, relu_entry, relu_weights, relu_weights_size, &model);
+    if (error != NULL) return failed(error);
+    if ((error = numrsc_context_new(model, 1, &context))) return failed(error);
+    for (size_t batch = 1; batch <= 3; batch++) {
+        size_t shape[2] = {batch, 3}, wrong[2] = {batch, 2};
+        numrsc_tensor input = {x, NUMRSC_F32, 2, shape}, bad = {x, NUMRSC_F32, 2, wrong}, output;
+        if ((error = numrsc_run(context, NULL, &bad, 1)) == NULL) return 2;
+        numrsc_error_free(error);
+        if ((error = numrsc_run(context, NULL, &input, 1))) return failed(error);
+        if ((error = numrsc_result(context, 0, &output))) return failed(error);
+        if (output.dims[0] != batch || output.dims[1] != 3) return 3;
+        for (size_t i = 0; i < 3 * batch; i++) {
+            if (((const float *)output.data)[i] != (x[i] > 0 ? x[i] : 0) * scales[i % 3]) return 4;
+        }
+    }
+    numrsc_context_free(context);
+    numrsc_model_free(model);
+    return 0;
+}
+"#;
+
 /// The runtime as a library for C.
 fn c_runtime() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c-runtime");
@@ -461,14 +499,47 @@ fn c_programs_link_and_run_compiled_models() {
 
     // Neither reads what nobody wrote, nor leaks: for code that Valgrind knows.
     place.succeed(&["compile", &model, "--emit", "obj", "-o", "mlp.o", "--cpu", "x86-64-v3"]);
-    for (program, args) in [("own", &[][..]), ("with", &[runtime.to_str().unwrap(), "-lpthread", "-ldl", "-lm"])] {
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    std::fs::write(place.path("open.c"), C_PROGRAM_WITH_OPEN_SIZES).unwrap();
+    place.succeed(&["compile", "relu.onnx", "--emit", "obj", "-o", "relu.o", "--cpu", "x86-64-v3"]);
+    let libraries = [runtime.to_str().unwrap(), "-lpthread", "-ldl", "-lm"];
+    for (program, object, args) in
+        [("own", "mlp.o", &[][..]), ("with", "mlp.o", &libraries), ("open", "relu.o", &libraries)]
+    {
         let mut compiler = Command::new("cc");
-        compiler.args(["-g", &format!("{program}.c"), "mlp.o", "-o", program, "-I"]).arg(&include).args(args);
+        compiler.args(["-g", &format!("{program}.c"), object, "-o", program, "-I"]).arg(&include).args(args);
         assert!(compiler.current_dir(place.path("")).status().unwrap().success());
         let mut valgrind = Command::new("valgrind");
         valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=all"]);
         let output = valgrind.arg(place.path(program)).output().expect("valgrind, which .ci/setup installs");
         assert!(output.status.success() && output.stderr.is_empty(), "{program}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn devices_get_objects_and_static_libraries() {
+    let place = Place::new();
+    let model = sample("mlp_b1/model.onnx.json");
+    for triple in ["thumbv7em-none-eabihf", "riscv32imac-unknown-none-elf"] {
+        let summary = place.succeed(&["compile", &model, "--emit", "obj", "--target", triple, "-o", "mlp.o"]);
+        assert!(summary.contains(" of flash, "), "{summary}");
+        let header = std::fs::read_to_string(place.path("mlp.h")).unwrap();
+        let summary = place.succeed(&["compile", &model, "--emit", "staticlib", "--target", triple, "-o", "libmlp.a"]);
+        assert!(summary.contains(" of flash, "), "{summary}");
+        assert_eq!(header, std::fs::read_to_string(place.path("mlp.h")).unwrap());
+
+        let bytes = std::fs::read(place.path("mlp.o")).unwrap();
+        let library = std::fs::read(place.path("libmlp.a")).unwrap();
+        assert!(library.starts_with(b"!<arch>\n") && library.windows(bytes.len()).any(|part| part == bytes));
+        let file = object::File::parse(&bytes[..]).unwrap();
+        for symbol in file.symbols().filter(|s| s.is_undefined() && s.is_global()) {
+            let name = symbol.name().unwrap();
+            assert!(name.starts_with("__") && header.contains(name), "{triple}: the header does not tell of {name}");
+        }
+        let weights = file.symbol_by_name("mlp_weights").unwrap();
+        let section = file.section_by_index(weights.section_index().unwrap()).unwrap();
+        assert_eq!(section.kind(), object::SectionKind::ReadOnlyData, "weights can stay in flash");
+        assert!(file.sections().all(|s| s.size() == 0 || !s.name().unwrap().starts_with(".data")), "{triple}");
     }
 }
 
@@ -664,5 +735,5 @@ fn targets_are_listed_as_they_can_be_given() {
         place.succeed(&["compile", "relu.onnx", "--target", triple, "--cpu", cpu, "--emit", "obj"]);
     }
     let refused = place.numrsc(&["compile", "relu.onnx", "--target", "thumbv7em-none-eabihf"]);
-    assert!(stderr(&refused).contains("there are objects only"), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("there are objects only: --emit obj or staticlib"), "{}", stderr(&refused));
 }

@@ -30,10 +30,15 @@ impl Example {
         Example { place, folder }
     }
 
-    /// What the commands of the README print; QEMU prints what a board says as errors.
-    fn run(&self) -> String {
+    /// The blocks of commands in the README.
+    fn commands(&self) -> Vec<String> {
         let readme = fs::read_to_string(self.folder.join("README.md")).unwrap();
-        let commands = readme.split_once("```sh\n").and_then(|(_, rest)| rest.split_once("```")).expect("commands").0;
+        let blocks = readme.split("```sh\n").skip(1);
+        blocks.map(|block| block.split_once("```").expect("an end").0.to_owned()).collect()
+    }
+
+    /// What commands print; QEMU prints what a board says as errors.
+    fn run(&self, commands: &str) -> String {
         let program = Path::new(env!("CARGO_BIN_EXE_numrsc")).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
         let mut shell = Command::new("bash");
@@ -53,15 +58,21 @@ fn digits() -> PathBuf {
 #[test]
 fn c() {
     digits();
-    assert!(Example::new("c").run().ends_with("This is a 7\n"));
+    let example = Example::new("c");
+    let [commands] = &example.commands()[..] else { panic!("one block of commands") };
+    assert!(example.run(commands).ends_with("This is a 7\n"));
 }
 
 #[test]
 fn bare_metal() {
     let digits = digits();
     let example = Example::new("bare-metal");
-    let text = example.run();
-    assert!(text.contains("kB of flash, ") && text.ends_with("This is a 7\n"), "{text}");
+    let boards = example.commands();
+    assert_eq!(boards.len(), 2);
+    for board in &boards {
+        let text = example.run(board);
+        assert!(text.contains("kB of flash, ") && text.ends_with("This is a 7\n"), "{text}");
+    }
 
     // The same with an image of which ONNX Runtime's scores are known.
     let model = onnx::load(&digits.join("model.onnx")).unwrap();
@@ -76,11 +87,14 @@ fn bare_metal() {
     let numbers: Vec<String> = image.iter().map(ToString::to_string).collect();
     let header = format!("static const float image[28 * 28] = {{{}}};\n", numbers.join(", "));
     fs::write(example.folder.join("image.h"), header).unwrap();
-    let text = example.run();
-    let lines: Vec<&str> = text.lines().rev().skip(1).take(10).collect();
-    for (line, expected) in lines.iter().rev().zip(scores) {
-        let thousandths: f64 = line.parse().unwrap_or_else(|e| panic!("{e}: {text}"));
-        assert!((thousandths - 1000.0 * expected).abs() < 1.5, "{thousandths} is not {expected}: {text}");
+    for board in &boards {
+        let text = example.run(board);
+        let lines: Vec<&str> = text.lines().rev().skip(1).take(10).collect();
+        assert_eq!((lines.len(), scores.len()), (10, 10), "{text}");
+        for (line, expected) in lines.iter().rev().zip(&scores) {
+            let thousandths: f64 = line.parse().unwrap_or_else(|e| panic!("{e}: {text}"));
+            assert!((thousandths - 1000.0 * expected).abs() < 1.5, "{thousandths} is not {expected}: {text}");
+        }
     }
 }
 

@@ -1,14 +1,27 @@
-/* A digit classifier on a Cortex-M4 without an operating system, here QEMU's board mps2-an386. */
+/* A digit classifier without an operating system: on a Cortex-M4 (QEMU's board mps2-an386) or a 32-bit RISC-V (its board virt). */
 #include "digits.h"
 #include "image.h"
 
-static uint8_t memory[digits_MEMORY_BYTES] __attribute__((aligned(64)));
+/* The model runs in this; there is no allocator. */
+static uint64_t memory[digits_MEMORY_BYTES / 8];
 
 /* Semihosting: the debugger, or QEMU, does what a board cannot. */
 static void ask(int what, const void *argument) {
+#if defined(__arm__)
   register int r0 __asm__("r0") = what;
   register const void *r1 __asm__("r1") = argument;
   __asm__ volatile("bkpt 0xab" : "+r"(r0) : "r"(r1) : "memory");
+#elif defined(__riscv)
+  register int a0 __asm__("a0") = what;
+  register const void *a1 __asm__("a1") = argument;
+  __asm__ volatile(
+      ".option push\n .option norvc\n .balign 16\n slli x0, x0, 0x1f\n ebreak\n srai x0, x0, 7\n .option pop"
+      : "+r"(a0)
+      : "r"(a1)
+      : "memory");
+#else
+#error "how does this processor ask its debugger?"
+#endif
 }
 
 static void print(const char *text) { ask(0x04, text); }
@@ -29,14 +42,10 @@ static void print_number(int32_t number) {
   print(at);
 }
 
-static _Noreturn void reset(void) {
+static _Noreturn void classify(void) {
   float scores[10];
   int32_t code;
   int digit, best = 0;
-  /* Let the program use the floating-point unit. */
-  *(volatile uint32_t *)0xE000ED88 |= 0xF << 20;
-  __asm__ volatile("dsb\n isb");
-
   code = digits_run(image, scores, memory);
   if (code != 0) {
     print(digits_message(code));
@@ -58,8 +67,23 @@ static _Noreturn void fault(void) {
   quit(1);
 }
 
-/* The first stack pointer, then where to go on reset, NMI and faults. */
+/* What happens first. */
 extern uint8_t stack_top[];
-__attribute__((section(".vectors"), used)) const void *const vectors[] = {
+
+#if defined(__arm__)
+static _Noreturn void reset(void) {
+  /* Let the program use the floating-point unit. */
+  *(volatile uint32_t *)0xE000ED88 |= 0xF << 20;
+  __asm__ volatile("dsb\n isb");
+  classify();
+}
+
+/* The first stack pointer, then where to go on reset, NMI and faults. */
+__attribute__((section(".start"), used)) const void *const vectors[] = {
     stack_top, (const void *)reset, (const void *)fault, (const void *)fault,
 };
+#elif defined(__riscv)
+__attribute__((section(".start"), naked, used)) void start(void) {
+  __asm__ volatile(".option arch, +zicsr\n la sp, stack_top\n la t0, %0\n csrw mtvec, t0\n j %1" : : "i"(fault), "i"(classify));
+}
+#endif

@@ -1,6 +1,6 @@
 //! Runs all benchmarks and writes their results into `docs/benchmarks.md`, between the comments that mark them.
 //!
-//! `cargo run --release -p numrsc-benches --bin report [start|start-2|conv|load|size|embed|compile|import …]`; without arguments, all of them.
+//! `cargo run --release -p numrsc-benches --bin report [start|start-2|conv|load|size|embed|devices|compile|import …]`; without arguments, all of them.
 use numrsc_benches::document;
 use std::{
     env,
@@ -8,13 +8,14 @@ use std::{
 };
 
 /// Block in the document, program, arguments.
-const BLOCKS: [(&str, &str, &[&str]); 8] = [
+const BLOCKS: [(&str, &str, &[&str]); 9] = [
     ("start", "start", &["--markdown"]),
     ("start-2", "start", &["--markdown", "--threads", "2"]),
     ("conv", "conv", &["--markdown"]),
     ("load", "load", &["--markdown"]),
     ("size", "size", &["--markdown"]),
     ("embed", "embed", &["--markdown"]),
+    ("devices", "devices", &["--markdown"]),
     ("compile", "compile", &["--markdown"]),
     ("import", "import", &[]),
 ];

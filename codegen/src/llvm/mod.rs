@@ -1,6 +1,6 @@
 //! The LLVM backend: from kernel IR to machine code or assembly of any target.
 //!
-//! Hardly any of LLVM's passes run: kernels come scheduled, in SSA form and with nothing to hoist, so that instruction
+//! Hardly any of LLVM's passes run, except for small devices: kernels come scheduled, in SSA form and with nothing to hoist, so that instruction
 //! selection and register allocation are what is left to do. LLVM ends the process on what it cannot select (for example `llvm.exp` on
 //! NVPTX): what a target lacks is written out in the text that LLVM gets.
 mod inst;
@@ -17,7 +17,7 @@ use inkwell::module::{Linkage, Module as LlvmModule};
 use inkwell::targets::{
     FileType, InitializationConfig, RelocMode, Target as LlvmTarget, TargetMachine, TargetMachineOptions, TargetTriple,
 };
-use inkwell::{GlobalVisibility, OptimizationLevel};
+use inkwell::{GlobalVisibility, OptimizationLevel, passes::PassBuilderOptions, support::LLVMString};
 use numrsc_ir::kernel::{FuncId, Kind, Module};
 
 use crate::cpu::Architecture;
@@ -84,7 +84,7 @@ impl Llvm {
 
     /// An object in which one function has a name, a new one.
     fn whole(&self, text: &str, inside: &str, outside: &str) -> Result<Vec<u8>> {
-        self.generate_after("module", text, OptimizationLevel::Default, FileType::Object, |llvm| {
+        self.generate_after("module", text, OptimizationLevel::Default, FileType::Object, |llvm, machine| {
             for function in llvm.get_functions().filter(|f| f.count_basic_blocks() > 0) {
                 let global = function.as_global_value();
                 global.set_visibility(GlobalVisibility::Default);
@@ -94,11 +94,17 @@ impl Llvm {
                     function.set_linkage(Linkage::Internal);
                 }
             }
+            if !self.target.is_device() {
+                return Ok(());
+            }
+            // With all functions at hand, LLVM's own passes pay: kernels become part of the entry, which knows their arguments, and numbers of 64 bits become
+            // narrower ones.
+            llvm.run_passes("default<Oz>", machine, PassBuilderOptions::create())
         })
     }
 
     fn generate(&self, name: &str, text: &str, level: OptimizationLevel, output: FileType) -> Result<Vec<u8>> {
-        self.generate_after(name, text, level, output, |_| {})
+        self.generate_after(name, text, level, output, |_, _| Ok(()))
     }
 
     fn generate_after(
@@ -107,18 +113,18 @@ impl Llvm {
         text: &str,
         level: OptimizationLevel,
         output: FileType,
-        change: impl Fn(&LlvmModule<'_>),
+        change: impl FnOnce(&LlvmModule<'_>, &TargetMachine) -> std::result::Result<(), LLVMString>,
     ) -> Result<Vec<u8>> {
         let invalid = |message: String| Error::InvalidModule { module: name.to_owned(), message };
         let context = Context::create();
         let buffer = MemoryBuffer::create_from_memory_range_copy(text.as_bytes(), name);
         let module = context.create_module_from_ir(buffer).map_err(|message| invalid(message.to_string()))?;
-        change(&module);
         with_machine(&self.target, level, |machine| {
             module.set_data_layout(&machine.get_target_data().get_data_layout());
             // LLVM does not check its input while generating code: an invalid module is undefined behaviour there.
             module.verify().map_err(|message| invalid(message.to_string()))?;
             let failed = |message: String| Error::Llvm { module: name.to_owned(), message };
+            change(&module, machine).map_err(|m| failed(m.to_string()))?;
             let buffer = machine.write_to_memory_buffer(&module, output).map_err(|m| failed(m.to_string()))?;
             Ok(buffer.as_slice().to_vec())
         })

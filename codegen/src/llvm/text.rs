@@ -13,6 +13,7 @@ pub(super) fn module_text(module: &Module, functions: &[FuncId], target: &Target
         fused: target.machine().fused,
         rounds: target.rounds_floats(),
         small_pointers: target.pointer_bits() == 32,
+        device: target.is_device(),
     };
     let mut needs = Needs::default();
     let mut text = format!("target triple = \"{}\"\n", super::object_triple(target));
@@ -23,7 +24,7 @@ pub(super) fn module_text(module: &Module, functions: &[FuncId], target: &Target
     }
     if needs.launch {
         text.push('\n');
-        text.push_str(&launch_helper());
+        text.push_str(&if facts.device { launch_alone() } else { launch_helper() });
     }
     text.push('\n');
     for id in needs.callees.iter().filter(|id| !functions.contains(id)) {
@@ -35,7 +36,8 @@ pub(super) fn module_text(module: &Module, functions: &[FuncId], target: &Target
     for declaration in &needs.intrinsics {
         writeln!(text, "{declaration}").expect("a string");
     }
-    text.push_str("\nattributes #0 = { nounwind \"no-builtins\" }\n");
+    let size = if facts.device { "minsize optsize " } else { "" };
+    writeln!(text, "\nattributes #0 = {{ nounwind {size}\"no-builtins\" }}").expect("a string");
     Ok(text)
 }
 
@@ -58,6 +60,8 @@ pub(super) struct Facts {
     pub(super) rounds: bool,
     /// Pointers have 4 bytes and take 8 in memory.
     pub(super) small_pointers: bool,
+    /// One thread, and code should be small.
+    device: bool,
 }
 
 /// What the functions of a module refer to.
@@ -91,6 +95,22 @@ fn signature(f: &Function) -> Result<(String, Vec<(String, String)>)> {
             (ll(f.ty(result)), f.params.iter().map(named).collect())
         }
     })
+}
+
+/// Runs a kernel over its extent where there is one thread. Where it is called, LLVM sees which kernel that is.
+fn launch_alone() -> String {
+    "define internal i32 @launch(ptr %ctx, ptr %kernel, ptr %args, i64 %extent, i64 %grain) alwaysinline #0 {
+entry:
+  %some = icmp sgt i64 %extent, 0
+  br i1 %some, label %run, label %nothing
+nothing:
+  ret i32 0
+run:
+  %code = call i32 %kernel(ptr %args, i64 0, i64 %extent, i64 0)
+  ret i32 %code
+}
+"
+    .to_owned()
 }
 
 /// Runs a kernel over its extent, split by the runtime if that is worth it. One per module and not inlined: an entry has thousands
@@ -265,7 +285,8 @@ impl<'a> Emitter<'a> {
 
     pub(super) fn allocate(&mut self, bytes: u64, v: V) {
         let name = self.define(v);
-        writeln!(self.allocations, "  {name} = alloca [{bytes} x i8], align 64").expect("a string");
+        let align = if self.facts.device { 8 } else { 64 };
+        writeln!(self.allocations, "  {name} = alloca [{bytes} x i8], align {align}").expect("a string");
     }
 
     pub(super) fn calls(&mut self, id: FuncId) -> String {

@@ -139,8 +139,9 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     if args.emit == Emit::Wasm && !has_modules {
         return Err(Failure::Usage(format!("--emit wasm is for --target {}, not for {}", Target::WEB, target.triple)));
     }
-    if !target.has_artifacts() && matches!(args.emit, Emit::Nrsc | Emit::So | Emit::Staticlib) {
-        return Err(Failure::Usage(format!("for {} there are objects only: --emit obj", target.triple)));
+    if !target.has_artifacts() && matches!(args.emit, Emit::Nrsc | Emit::So) {
+        let triple = &target.triple;
+        return Err(Failure::Usage(format!("for {triple} there are objects only: --emit obj or staticlib")));
     }
     if args.tune.is_some() && !target.has_artifacts() {
         return Err(Failure::Usage(format!(
@@ -207,26 +208,25 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let version = |cpu: &String| build(&func, &args.model, &other(cpu), quiet);
     let others = other_cpus.iter().map(version).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
-    let symbol = symbol(&output, args.emit);
+    let plain_name = plain_name(&output, args.emit);
+    let symbol = emit::symbol_name(&plain_name);
+    let mut footprint = None;
     match (args.emit, &program) {
         (_, Some(program)) => program.write(&artifact, &output)?,
         (Emit::So, _) => emit::write_shared_object(&artifact, &symbol, &output)?,
-        (Emit::Obj, _) => emit::write_object(&artifact, &symbol, &output)?,
-        (Emit::Staticlib, _) => emit::write_static_library(&artifact, &symbol, &output)?,
+        (Emit::Obj, _) => footprint = Some(emit::write_object(&artifact, &symbol, &output)?),
+        (Emit::Staticlib, _) => footprint = Some(emit::write_static_library(&artifact, &symbol, &output)?),
         (Emit::Wasm, _) => web::write_module(&artifact, &output)?,
         (Emit::Nrsc | Emit::Exe | Emit::LlvmIr | Emit::Asm | Emit::Nir, None) => {
             let versions: Vec<&Artifact> = others.iter().chain([&artifact]).collect();
             Artifact::write_versions(&versions, &output)?;
         }
     }
-    let footprint = match args.emit {
-        Emit::Obj => Some(emit::Footprint::of(&artifact, &output)?),
-        _ => None,
-    };
     let companion = match args.emit {
         Emit::So | Emit::Obj | Emit::Staticlib => {
             let needs = footprint.as_ref().map_or(&[][..], |f| &f.needs);
-            Some(("header", output.with_extension("h"), numrsc::c_header(&artifact, &symbol, needs)))
+            let header = numrsc::c_header(&artifact, &symbol, needs);
+            Some(("header", output.with_file_name(format!("{plain_name}.h")), header))
         }
         Emit::Wasm => {
             let name = output.file_name().unwrap_or_default().to_string_lossy();
@@ -275,12 +275,11 @@ pub(crate) fn model_name(path: &Path) -> String {
     if stem.is_empty() { "model".to_owned() } else { stem.to_owned() }
 }
 
-/// What the names in an object start with: the output's name, which the user may choose.
-fn symbol(output: &Path, emit: Emit) -> String {
+/// The output's name without its kind, which the user may choose: that of the header, and what the names in an object start with.
+fn plain_name(output: &Path, emit: Emit) -> String {
     let stem = output.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     let library = matches!(emit, Emit::So | Emit::Staticlib);
-    let stem = stem.strip_prefix("lib").filter(|rest| library && !rest.is_empty()).unwrap_or(&stem);
-    emit::symbol_name(stem)
+    stem.strip_prefix("lib").filter(|rest| library && !rest.is_empty()).unwrap_or(&stem).to_owned()
 }
 
 fn text(emit: Emit, codegen: &Codegen, module: &numrsc_ir::kernel::Module) -> Result<String, Failure> {

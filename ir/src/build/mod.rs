@@ -27,6 +27,8 @@ pub use loops::{LoopBody, LoopOut};
 
 /// Constants with more elements are not folded while building; a pass does that where it pays.
 const MAX_FOLDED: usize = 4096;
+/// Repeated elements, as of a bias for every pixel, are cheaper than their copies, unless these are a few.
+const MAX_REPEATED: usize = 64;
 
 /// A function under construction.
 #[derive(Debug, Default)]
@@ -240,7 +242,8 @@ impl Graph {
             _ => None,
         };
         let args: Vec<Data> = node.args.iter().map(small).collect::<Option<_>>()?;
-        if crate::tensor::count(&shape)? > MAX_FOLDED || (args.is_empty() && !matches!(node.op, Op::Iota { .. })) {
+        let most = if matches!(node.op, Op::Broadcast { .. }) { MAX_REPEATED } else { MAX_FOLDED };
+        if crate::tensor::count(&shape)? > most || (args.is_empty() && !matches!(node.op, Op::Iota { .. })) {
             return None;
         }
         match eval_op(&node.op, &args.iter().collect::<Vec<_>>(), &mut Env::default()).ok()? {

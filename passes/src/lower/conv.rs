@@ -20,6 +20,8 @@ use std::collections::HashMap;
 
 /// Elements of the matrix of what the windows of a block see.
 const PACKED: i64 = 1 << 16;
+/// The same where memory is scarce.
+const PACKED_ON_DEVICE: i64 = 1 << 11;
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
     let conv = Conv::new(&mut entry.shared, frame, epilogue.product);
@@ -187,10 +189,12 @@ impl Conv {
         let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
         let tile = Tile::new(cx.shared.machine, self.dtype, &self.pixels());
         let (lanes, width) = (tile.lanes, tile.width());
-        let fitting = self.depth().as_const().map_or(width, |d| PACKED / d.max(1));
+        let device = cx.shared.device;
+        let packed_elements = if device { PACKED_ON_DEVICE } else { PACKED };
+        let fitting = self.depth().as_const().map_or(width, |d| packed_elements / d.max(1));
         let block = (fitting / width).clamp(1, 8) * width;
-        // An odd number of panels lies in a row: those of one panel would share a few sets of the cache otherwise.
-        let pitch = ((block / width) | 1) * width;
+        // An odd number of panels lies in a row: those of one panel would share a few sets of the cache otherwise, if there is one.
+        let pitch = if device { block } else { ((block / width) | 1) * width };
 
         let bytes = &(&self.depth() * &Dim::Const(pitch)) * &Dim::Const(scalar::memory(self.dtype).size());
         let aligned = &bytes.ceil_div(&Dim::Const(64)) * &Dim::Const(64);

@@ -454,10 +454,12 @@ impl Gemm {
         }
         let all =
             limit.is_none() && (!self.b.padded || self.columns.as_const().is_some_and(|n| n % self.tile.width() == 0));
-        if all && !self.out.scalars_only {
+        // What becomes of a sum is long: where code should be small, it is there once.
+        let by_rows = self.out.scalars_only || cx.shared.device;
+        if all && !by_rows {
             return self.put_vectors(cx, at, &sums);
         }
-        if limit.is_some() || self.out.scalars_only || at.vectors < self.tile.vectors {
+        if limit.is_some() || by_rows || at.vectors < self.tile.vectors {
             return self.put_rows(cx, at, &sums);
         }
         let fits = self.fits(cx, at, at.panels);

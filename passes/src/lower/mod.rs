@@ -42,6 +42,8 @@ pub use weights::Weights;
 #[derive(Clone, Debug)]
 pub struct Options {
     pub machine: Machine,
+    /// For a device that runs one thread and has little memory: that counts more than time.
+    pub device: bool,
     /// Check every access of memory at run time.
     pub sanitize: bool,
     /// Compute attention in one kernel where it can be.
@@ -54,7 +56,7 @@ pub struct Options {
 
 impl Options {
     pub fn new(machine: Machine) -> Options {
-        Options { machine, sanitize: false, attention: true, tolerance: TOLERANCE, tuning: None }
+        Options { machine, device: false, sanitize: false, attention: true, tolerance: TOLERANCE, tuning: None }
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) enum Arg {
 
 pub(crate) struct Shared {
     pub machine: Machine,
+    pub device: bool,
     pub sanitize: bool,
     pub attention: bool,
     pub tolerance: f64,
@@ -48,6 +49,7 @@ impl Shared {
     pub(crate) fn new(options: &Options) -> Shared {
         Shared {
             machine: options.machine,
+            device: options.device,
             sanitize: options.sanitize,
             attention: options.attention,
             tolerance: options.tolerance,

@@ -161,7 +161,7 @@ impl<'g> Operands<'g> {
     /// Fetch a share of what follows in `b`: all tiles of a block together fetch what the next round over them will read.
     pub(super) fn fetch_next(&self, cx: &mut Cx<'_>, at: &At, part: &Part, round: V) {
         let gemm = self.gemm;
-        if !gemm.b.padded || gemm.b.changes || cx.shared.sanitize {
+        if !gemm.b.padded || gemm.b.changes || cx.shared.sanitize || cx.shared.device {
             return;
         }
         let bytes = gemm.tile.width() * i64::from(at.panels) * gemm.b.bytes();

@@ -171,14 +171,15 @@ impl Entry {
 
     /// Memory for the time of one kernel; `per_worker` bytes for each thread.
     pub(crate) fn scratch(&mut self, frame: &mut Frame<'_>, per_worker: &Dim) -> Result<(V, Memory)> {
-        let threads = value_name(self.plan.threads.expect("set at the start"));
+        let threads = self.plan.threads.expect("set at the start");
+        let workers = self.b.as_const(threads).map_or_else(|| Dim::sym(value_name(threads)), |n| Dim::Const(n as i64));
         let padded = &per_worker.ceil_div(&Dim::Const(ALIGN)) * &Dim::Const(ALIGN);
         if let Some(early) = self.early(&frame.sizes, &padded) {
-            let (pointer, id) = self.planned(&early * &Dim::sym(threads));
+            let (pointer, id) = self.planned(&early * &workers);
             return Ok((pointer, Memory::Arena(id)));
         }
         let one = self.size(&mut frame.sizes, &padded)?;
-        let all = self.checked_mul(one, self.plan.threads.expect("set at the start"));
+        let all = self.checked_mul(one, threads);
         Ok((self.block_of(all), Memory::Heap))
     }
 

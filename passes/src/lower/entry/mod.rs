@@ -126,7 +126,7 @@ impl Entry {
         let inputs = self.context_slot(Ty::PTR, context::INPUTS);
         let outputs = self.context_slot(Ty::PTR, context::OUTPUTS);
         let weights = self.context_slot(Ty::PTR, context::WEIGHTS);
-        let threads = self.context_slot(Ty::I64, context::THREADS);
+        let threads = if self.shared.device { self.b.i64(1) } else { self.context_slot(Ty::I64, context::THREADS) };
         let mut args = Vec::new();
         for (i, p) in func.params().into_iter().enumerate() {
             let base = i as i64 * context::TENSOR_SLOTS;
