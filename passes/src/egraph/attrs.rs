@@ -64,6 +64,8 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("free_order",   |a| ints(free_order(&list(&a[0])?, &list(&a[1])?, &list(&a[2])?)?)),
     ("keeps_free",   |a| truth(free_order(&list(&a[0])?, &list(&a[1])?, &list(&a[2])?)?.is_sorted())),
     ("swap_order",   |a| ints(swap_order(tensor(&a[0])?, tensor(&a[1])?, &list(&a[2])?, &list(&a[3])?))),
+    ("joined",       |a| leaf(Leaf::List([items(&a[0])?.clone(), items(&a[1])?.clone()].concat()))),
+    ("vector",       |a| truth(matches!(list(&a[1])?[..], [s] if tensor(&a[0])?.shape.get(s as usize) == Some(&Dim::product(&tensor(&a[0])?.shape))))), // all elements lie along one axis
     ("last_axis",    |a| truth(list(&a[0])? == [items(&a[1])?.len() as i64 - 1])),
     ("rank_is",      |a| truth(tensor(&a[0])?.rank() as i64 == a[1].leaf()?.as_int()?)),
     ("is_pointwise", |a| truth(tensor(&a[0])?.shape.iter().skip(2).all(|d| *d == Dim::ONE))),

@@ -51,6 +51,14 @@ fn composites() -> Vec<(&'static str, String)> {
             );
         }
     }
+    for square in ["(mul ?x ?x)", "(pow ?x 2)"] {
+        let length = format!("(sqrt (reduce {square} sum ?a))");
+        let lengths = [format!("(max {length} ?e)"), format!("(add {length} ?e)"), length];
+        lengths.iter().for_each(|n| add("l2_norm", &[format!("(div ?x (broadcast {n} ?s ?b))")]));
+    }
+    // x · cos + (the halves of x exchanged, one negated) · sin
+    let turned = "(concat (neg (slice ?x ?s1 ?n ?k)) (slice ?x ?s0 ?n ?k) ?a)";
+    add("rotary_embedding", &[format!("(add (mul ?x ?c) (mul {turned} ?d))")]);
     // softmax(q·k · scale + mask) · v
     let product = "(contract ?q ?k ?c0 ?c1 ?c2 ?c3)";
     let scaled = [text(product), format!("(mul {product} ?w)"), format!("(div {product} ?w)")];

@@ -89,10 +89,15 @@ impl CostModel {
         let shared: u64 = batch.iter().map(|&s| size(&b.shape[s as usize])).product();
         let columns = elements_of(b) / (depth * shared).max(1);
         let rows = elements_of(a) / (depth * shared).max(1);
-        // Columns that do not lie one after the other are packed before, like a transpose.
-        let last = b.rank() as i64 - 1;
-        let apart = sum.is_empty() || ints(kids[5]).is_some_and(|s| s.contains(&last)) || batch.contains(&last);
-        let packing = if apart && !kids[1].constant() { LAUNCH / 4 + elements_of(b) * 60 } else { 0 };
+        // Columns that do not lie one after the other are packed before, like a transpose. With one column, rows take their place.
+        let (right, operand, right_sum, right_batch) = match columns {
+            1 if rows > 1 => (kids[0], a, Some(sum.clone()), ints(kids[2])),
+            _ => (kids[1], b, ints(kids[5]), Some(batch)),
+        };
+        let last = operand.rank() as i64 - 1;
+        let ends = |axes: Option<Vec<i64>>| axes.is_some_and(|s| s.contains(&last));
+        let apart = sum.is_empty() || ends(right_sum) || ends(right_batch);
+        let packing = if apart && !right.constant() { LAUNCH / 4 + elements_of(operand) * 60 } else { 0 };
         packing + self.products(count(own).saturating_mul(depth), columns.max(rows) >= self.lanes, moved)
     }
 

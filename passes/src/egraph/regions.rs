@@ -72,7 +72,29 @@ fn levels(func: &Func) -> Vec<usize> {
         let source = matches!(node.op, Op::Param { .. } | Op::Const { .. });
         levels.push(if source || is_encodable(func, v) { level } else { level + 1 });
     }
+    sink_constants(func, &mut levels);
     levels
+}
+
+/// What is made of constants alone belongs to whoever uses it first, where it is known to be constant.
+fn sink_constants(func: &Func, levels: &mut [usize]) {
+    let mut made: Vec<bool> = Vec::with_capacity(levels.len());
+    for (v, node) in func.values() {
+        let constant = |a: &Value| made[a.0 as usize] || matches!(func.node(*a).op, Op::Const { .. });
+        made.push(!node.args.is_empty() && is_encodable(func, v) && node.args.iter().all(constant));
+    }
+    let mut first_use = vec![usize::MAX; levels.len()];
+    for at in (0..levels.len()).rev() {
+        if made[at] && first_use[at] != usize::MAX {
+            levels[at] = first_use[at];
+        }
+        let v = Value(at as u32);
+        // What no e-graph holds comes before the terms of its level.
+        let level = if is_encodable(func, v) { levels[at] } else { levels[at].saturating_sub(1) };
+        for a in &func.node(v).args {
+            first_use[a.0 as usize] = level.min(first_use[a.0 as usize]);
+        }
+    }
 }
 
 /// The symbols that a node mentions.

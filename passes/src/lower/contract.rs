@@ -306,6 +306,7 @@ impl<'p> Product<'p> {
             parts.push(Pointwise {
                 domain: [&sizes.batch[..], &[panels.outer.clone(), count], &sizes.depth, &[columns]].concat(),
                 writes: vec![(self.right.0, Arg::Output)],
+                heads: vec![],
                 from: Box::new(move |index| {
                     let (batch, outer, panel, depth, within) = split(index);
                     let column = &(&(&outer * &panels.last) + &(&panel * width)) + &within;

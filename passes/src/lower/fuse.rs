@@ -8,6 +8,7 @@ mod traffic;
 
 use super::{
     attention::Attention,
+    contract::swaps,
     epilogue::{Epilogue, Order},
     index::{linear, mentions, unravel},
     shared::Shared,
@@ -39,7 +40,7 @@ enum Need {
 /// So much work per element is not done again and again instead of once.
 const MAX_REPEATED: i64 = 5;
 /// Neither are so many gathers, each of which waits for the one before.
-const MAX_LOOKUPS: usize = 4;
+pub(crate) const MAX_LOOKUPS: usize = 4;
 /// More maps than this do not go into one kernel.
 const MAX_MEMBERS: usize = 48;
 /// Scalars made of at most this many maps are computed wherever they are needed.
@@ -47,6 +48,9 @@ const MAX_SCALAR_MEMBERS: usize = 12;
 
 /// Elements of a single row that one thread normalises.
 const MAX_ROW: i64 = 4096;
+
+/// Rows that are worth a tile of a product.
+const MIN_ROWS: i64 = 4;
 
 /// Views of views whose addresses take more than this many steps, or nest more deeply, get a buffer in between.
 const MAX_ADDRESS: (usize, usize) = (256, 12);
@@ -373,7 +377,9 @@ impl<'f> Fuser<'f> {
         match &node.op {
             Op::Size { .. } | Op::Iota { .. } => return self.needs[at] != Need::Elements,
             op if is_view(op) => {
-                return self.wanted[at].iter().flatten().any(is_involved) || self.reorders_product(v);
+                return self.wanted[at].iter().flatten().any(is_involved)
+                    || self.reorders_product(v)
+                    || self.scatters_rows(v);
             }
             Op::Map { .. } | Op::Gather { .. } | Op::Reduce { .. } => {}
             op if is_product(op) => return !self.becomes_part(v),
@@ -397,7 +403,7 @@ impl<'f> Fuser<'f> {
         }
         let inline = match &node.op {
             Op::Reduce { .. } => self.reduction_fits(v, home),
-            _ if self.lookups[at] >= MAX_LOOKUPS && !self.wanted_along_all(v, home) => false,
+            _ if self.lookups[at] >= MAX_LOOKUPS && !self.looked_up_once(v, home) => false,
             Op::Map { f } if work_of(f) >= MAX_REPEATED && !self.repeats_nothing(v, home) => false,
             // Better the end of a product than a part of what cannot be one.
             Op::Map { .. } => self.order_in(v, home).is_some() || !self.ends_product(v),
@@ -450,6 +456,38 @@ impl<'f> Fuser<'f> {
         let domain = self.domain(v, &shape);
         let index = self.operand_index(v, 0, &domain);
         Order::of(&index, &of, &domain, &shape).is_some() && !self.func.results().contains(&x)
+    }
+
+    /// Does a view put the rows of a product where no tile of several rows can go along them? Then it is stored in the order that it is read in.
+    fn scatters_rows(&mut self, v: Value) -> bool {
+        let rows = self.uses[v.0 as usize].iter().find_map(|&(user, operand)| {
+            let node = self.func.node(user);
+            let Op::Contract { a_batch, a_sum, .. } = &node.op else { return None };
+            let others = |a: &i64| !a_batch.contains(a) && !a_sum.contains(a);
+            let rank = self.func.ty(v).as_tensor().ok()?.rank() as i64;
+            (operand == 0 && !swaps(self.func, node)).then(|| (0..rank).filter(others).collect::<Vec<_>>())
+        });
+        let shape = self.shape(v);
+        let rows: Vec<usize> =
+            rows.into_iter().flatten().map(|a| a as usize).filter(|&a| shape[a] != Dim::ONE).collect();
+        let [.., before, last] = rows[..] else { return false };
+        if shape[last].as_const().is_some_and(|n| n >= MIN_ROWS) {
+            return false;
+        }
+        let domain = self.variables(&shape);
+        let (mut index, mut x) = (domain.clone(), v);
+        while is_view(&self.func.node(x).op) {
+            index = self.operand_index(x, 0, &index);
+            x = self.func.node(x).args[0];
+        }
+        let position = linear(&index, &self.shape(x));
+        let step = |axis: usize| {
+            let next = |s: &Sym| (Some(s) == domain[axis].as_sym()).then(|| &domain[axis] + &Dim::ONE);
+            &position.subst(&next) - &position
+        };
+        let apart = step(before) != &step(last) * &shape[last];
+        // The kernel of a product has its own ways, and rows that lie side by side are long.
+        apart && step(last) != Dim::ONE && !is_product(&self.func.node(x).op)
     }
 
     /// Does a map come after a product that nothing else wants?
@@ -517,12 +555,17 @@ impl<'f> Fuser<'f> {
         length
     }
 
-    /// Does a node have other elements for every element of its home?
-    fn wanted_along_all(&self, v: Value, home: Value) -> bool {
+    /// Does a node have other elements for every element of its home, or the same ones for all lanes of a vector?
+    fn looked_up_once(&self, v: Value, home: Value) -> bool {
         let Some(domain) = self.domains.get(&home) else { return true };
-        let variables = domain.iter().filter_map(Dim::as_sym);
         let mentioned = |s: &Sym| self.wanted[v.0 as usize].iter().all(|index| index.iter().any(|d| mentions(d, s)));
-        variables.into_iter().all(mentioned)
+        let reduces = matches!(self.func.node(home).op, Op::Reduce { .. });
+        let is_vector = |s: &Sym| {
+            let lanes = self.extents[s].as_const().and_then(|n| u32::try_from(n).ok());
+            reduces && lanes.is_some_and(|n| n.is_power_of_two() && n <= self.shared.machine.lanes(8))
+        };
+        let mut variables = domain.iter().filter_map(Dim::as_sym).rev();
+        variables.next().is_none_or(|last| mentioned(last) || is_vector(last)) && variables.all(mentioned)
     }
 
     /// Is every element of an expensive map wanted about once?

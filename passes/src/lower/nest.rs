@@ -1,6 +1,7 @@
 //! Loop nests: which axes run together as one loop, and the loops themselves.
 use super::{
     cx::{Cx, Home, Lane, View},
+    fuse::MAX_LOOKUPS,
     index::{is_tangled, linear, mentions, unravel},
 };
 use crate::scalar;
@@ -30,6 +31,8 @@ pub(crate) struct Reads {
     pub scalars_only: bool,
     /// A rough count of instructions per element.
     pub work: i64,
+    /// Gathers.
+    pub lookups: usize,
     /// The variable that lanes run along, if that is decided, and indices that were loaded and depend on it: numbers that do not are no matter of width.
     lane: Vec<Sym>,
     seen: HashSet<(Value, Vec<Dim>)>,
@@ -112,6 +115,7 @@ impl Cx<'_> {
                 let count = self.scope.shape(args[1]).len() - batch;
                 let inner = [&index[..batch], &index[axis..axis + count]].concat();
                 out.work += 4;
+                out.lookups += 1;
                 self.reads(args[1], &inner, out);
                 let loaded = self.fresh(false);
                 if !out.lane.is_empty() && out.varies(&inner) {
@@ -257,6 +261,11 @@ impl Reads {
     /// For lanes along a variable.
     pub(crate) fn along(lane: Option<&Sym>) -> Reads {
         Reads { lane: lane.into_iter().cloned().collect(), ..Reads::default() }
+    }
+
+    /// Do all lanes look up the same, one thing after the other, so that it is done once for all of them?
+    pub(crate) fn share_lookups(&self) -> bool {
+        self.lookups >= MAX_LOOKUPS && self.lane.len() == 1
     }
 
     /// Does an element at an index differ from lane to lane, as far as is known?

@@ -37,6 +37,8 @@ pub(crate) struct Pointwise<'p> {
     pub domain: Vec<Dim>,
     /// The nodes, and the parameters that are their buffers.
     pub writes: Vec<(Value, Arg)>,
+    /// Nodes with the first axes of `domain` only, the others of size 1: computed before the loops over the others.
+    pub heads: Vec<(Value, Arg)>,
     pub from: IndexFn<'p, Vec<Dim>>,
     pub to: IndexFn<'p, Dim>,
     pub length: Dim,
@@ -62,7 +64,15 @@ impl Pointwise<'_> {
     pub(crate) fn whole(shape: Vec<Dim>, writes: Vec<(Value, Arg)>) -> Pointwise<'static> {
         let (domain, length) = (shape.clone(), Dim::product(&shape));
         let to = Box::new(move |index: &[Dim]| linear(index, &shape));
-        Pointwise { domain, writes, from: Box::new(<[Dim]>::to_vec), to, length }
+        Pointwise { domain, writes, heads: vec![], from: Box::new(<[Dim]>::to_vec), to, length }
+    }
+
+    /// The index of the heads, where the domain has this one, and how many of its axes that are.
+    fn head_index(&self, cx: &mut Cx<'_>, index: &[Dim]) -> Option<(Vec<Dim>, usize)> {
+        let shape = cx.shape(self.heads.first()?.0);
+        let axes = shape.iter().rposition(|d| *d != Dim::ONE).map_or(0, |last| last + 1);
+        let at = shape.iter().zip(index).enumerate();
+        Some((at.map(|(a, (_, i))| if a < axes { i.clone() } else { Dim::ZERO }).collect(), axes))
     }
 
     pub(crate) fn kernel(&self, name: &str, shared: &mut Shared, scope: &Scope<'_>) -> Kernel {
@@ -74,6 +84,9 @@ impl Pointwise<'_> {
             let mut reads = Reads::along(lane);
             let from = (self.from)(index);
             self.writes.iter().for_each(|(source, _)| cx.reads(*source, &from, &mut reads));
+            if let Some((at, _)) = self.head_index(cx, &from) {
+                self.heads.iter().for_each(|(source, _)| cx.reads(*source, &at, &mut reads));
+            }
             reads
         };
         // Reductions inside are done once per round of the outer loops that they depend on.
@@ -81,11 +94,13 @@ impl Pointwise<'_> {
         let depth_of = |index: &Vec<Dim>| {
             (0..probe.len()).rev().find(|&a| index.iter().any(|d| probe[a].as_sym().is_some_and(|s| mentions(d, s))))
         };
+        let head_axes = self.head_index(cx, &probe).map(|(_, axes)| axes);
         let cuts: Vec<usize> = reads_at(cx, &probe, None)
             .reductions
             .iter()
             .map(|(index, ..)| depth_of(index).map_or(0, |a| a + 1))
             .filter(|&c| c < probe.len())
+            .chain(head_axes)
             .collect();
 
         let mut nest = cx.nest(&self.domain, &cuts, &mut |cx, index| {
@@ -97,8 +112,8 @@ impl Pointwise<'_> {
         let to = (self.to)(&nest.index);
         let lanes = self.lanes(cx, &reads, &nest.loops);
 
-        // Loops up to the first cut are split between threads; without cuts all but the innermost.
-        let first_cut = cuts.iter().min().copied();
+        // Loops up to the first cut are split between threads; without cuts all but the innermost. Heads belong to whole rounds of them.
+        let first_cut = head_axes.or(cuts.iter().min().copied());
         let axes_before = |cut: usize| {
             (0..cut).filter(|&a| self.domain[a] != Dim::ONE).map(|a| nest.index[a].clone()).collect::<Vec<_>>()
         };
@@ -154,6 +169,13 @@ impl Pointwise<'_> {
                 let v = cx.uniform(index);
                 cx.symbols.insert(var.clone(), v);
             }
+            if let Some((at, _)) = self.head_index(cx, &loops.from) {
+                for (&(source, _), &output) in self.heads.iter().zip(&outputs[self.writes.len()..]) {
+                    let shape = cx.shape(source);
+                    let x = cx.value(source, &at);
+                    cx.store(cx.dtype(source), output, &linear(&at, &shape), &Dim::product(&shape), x);
+                }
+            }
             match inner.split_last() {
                 None => element(cx, &[]),
                 Some((last, middle)) => cx.carry(middle, &[], &mut |cx, _| {
@@ -176,7 +198,7 @@ impl Pointwise<'_> {
         let lanes = cx.shared.machine.lanes(reads.widest.max(stored.unwrap_or(1)));
         // One that does not fill a vector cannot have its own.
         let is_short = |s: &Sym| cx.extents[s].as_const().is_some_and(|n| n < i64::from(lanes));
-        for (index, last, positions) in &reads.reductions {
+        for (index, last, positions) in reads.reductions.iter().filter(|_| !reads.share_lookups()) {
             if index.iter().any(|d| mentions(d, var))
                 && last.as_ref().is_some_and(|s| !is_short(s) && steps(positions, s) >= steps(positions, var))
             {
@@ -203,8 +225,8 @@ pub(crate) fn kernel(name: &str, parts: &[Pointwise<'_>], shared: &mut Shared, s
     let (mut extent, mut work, mut in_place) = (Dim::ZERO, Dim::ONE, vec![]);
     for part in parts {
         let loops = part.loops(&mut cx);
-        let mut outputs = Vec::with_capacity(part.writes.len());
-        for (_, arg) in &part.writes {
+        let mut outputs = Vec::with_capacity(part.writes.len() + part.heads.len());
+        for (_, arg) in part.writes.iter().chain(&part.heads) {
             let known = buffers.iter().find(|(a, _)| a == arg).map(|b| b.1);
             outputs.push(known.unwrap_or_else(|| {
                 let pointer = cx.parameter(Ty::PTR, arg.clone());

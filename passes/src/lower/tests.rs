@@ -29,6 +29,7 @@ fn negate(read: i64, write: i64, sanitize: bool) -> (Result<Vec<Filled>, Failure
     let kernel = Pointwise {
         domain: vec![Dim::sym("n")],
         writes: vec![(Value(1), Arg::Output)],
+        heads: vec![],
         from: Box::new(move |index| vec![&index[0] + &Dim::Const(read)]),
         to: Box::new(move |index| &index[0] + &Dim::Const(write)),
         length: Dim::sym("n"),

@@ -135,8 +135,7 @@ fn integer_matmul<'g>(
 
 /// A product with `a` quantised to u8 on the fly.
 fn dynamic_matmul<'g>(a: X<'g>, b: X<'g>, scale: X<'g>, zero: Option<X<'g>>, bias: Option<X<'g>>) -> Result<X<'g>> {
-    let (q, q_zero, step) = quantised(a.unsqueeze(&[0])?)?;
-    let [q, q_zero, step] = [q.reshape(&a.shape())?, q_zero.reshape(&[])?, step.reshape(&[])?];
+    let (q, q_zero, step) = quantised(a, 0)?;
     integer_matmul([q, b], [step, scale], [Some(q_zero), zero], bias)
 }
 

@@ -1,5 +1,5 @@
 //! Recurrent layers. All directions of a layer run in one loop over time with the direction as a batch axis; what does
-//! not depend on the state, the product of the inputs and their weights, is done for all steps before it.
+//! not depend on the state, the product of the inputs and their weights, is done for all steps and directions before it.
 use crate::onnx::import::table::onnx_ops;
 use numrsc_ir::{
     DType, Dim, Result,
@@ -139,7 +139,7 @@ impl Cell {
 pub(super) enum Weights<'g> {
     Plain(X<'g>),
     /// `w` in i32 with its zero point taken away, `scale` of shape `[directions, 1 or out]`. The other factor is
-    /// quantised to 8 bits on the fly, with one range per direction.
+    /// quantised to 8 bits on the fly.
     Quantised {
         w: X<'g>,
         scale: X<'g>,
@@ -160,28 +160,36 @@ impl<'g> Weights<'g> {
         }
     }
 
-    /// `x w^T` for `x` of shape `[directions, .., in]`.
+    /// `x w^T` for states `[directions, batch, in]`: every direction has its own.
     fn product(self, x: X<'g>) -> Result<X<'g>> {
+        self.multiply(x, &[(0, 0)])
+    }
+
+    /// `x w^T` for inputs `[time, batch, in]` that all directions read: `[time, batch, directions, out]`.
+    fn shared_product(self, x: X<'g>) -> Result<X<'g>> {
+        self.multiply(x, &[])
+    }
+
+    fn multiply(self, x: X<'g>, own: &[(usize, usize)]) -> Result<X<'g>> {
         let g = x.graph();
-        let last = x.rank() - 1;
         match self {
-            Weights::Plain(w) => x.contract(w, &[(0, 0)], &[(last, 2)]),
+            Weights::Plain(w) => x.contract(w, own, &[(2, 2)]),
             Weights::Quantised { w, scale } => {
-                let (q, zero, step) = quantised(x)?;
+                let (q, zero, step) = quantised(x, own.len())?;
                 let q = g.map([q, zero], |[q, z]| q.cast(DType::I32) - z.cast(DType::I32))?;
-                let sum = q.contract(w, &[(0, 0)], &[(last, 2)])?;
-                let scale = scale.unsqueeze(&(1..last).collect::<Vec<_>>())?;
+                let sum = q.contract(w, own, &[(2, 2)])?;
+                let scale = if own.is_empty() { scale } else { scale.unsqueeze(&[1])? };
                 g.map([sum, step, scale], |[y, a, b]| y.cast(DType::F32) * (a * b))
             }
         }
     }
 }
 
-/// A tensor in u8 with the zero point and step of each first index, as `DynamicQuantizeLinear` chooses them.
-pub(super) fn quantised<'g>(x: X<'g>) -> Result<(X<'g>, X<'g>, X<'g>)> {
+/// A tensor in u8 with zero points and steps as `DynamicQuantizeLinear` chooses them, one for each index of the first `own` axes.
+pub(super) fn quantised<'g>(x: X<'g>, own: usize) -> Result<(X<'g>, X<'g>, X<'g>)> {
     let g = x.graph();
-    let axes: Vec<usize> = (1..x.rank()).collect();
-    let (low, high) = (x.min(&axes, true)?.map(|x| x.min(0.0))?, x.max(&axes, true)?.map(|x| x.max(0.0))?);
+    let axes: Vec<usize> = (own..x.rank()).collect();
+    let (low, high) = (x.min(&axes, own > 0)?.map(|x| x.min(0.0))?, x.max(&axes, own > 0)?.map(|x| x.max(0.0))?);
     let step = g.map([low, high], |[l, h]| h.eq(l).select(h.lit(1.0), (h - l) / 255.0))?;
     let zero = g.map([low, step], |[l, s]| (0.0 - l / s).clamp(0.0, 255.0).round().cast(DType::U8))?;
     let q =
@@ -205,6 +213,7 @@ pub(super) struct Layer<'g> {
 /// What a step of the loop needs to know besides its captures.
 struct Step {
     cell: Cell,
+    direction: String,
     hidden: Dim,
     clip: Option<f64>,
     /// The functions f, g, h of each direction.
@@ -261,14 +270,8 @@ impl<'g> Layer<'g> {
             None => None,
         };
 
-        let ahead = x.unsqueeze(&[0])?;
-        let both = match how.direction.as_str() {
-            "forward" => ahead,
-            "reverse" => reversed(x, lens)?.unsqueeze(&[0])?,
-            _ => g.concat(&[ahead, reversed(x, lens)?.unsqueeze(&[0])?], 0)?,
-        };
-        // Of shape (directions, time, batch, rows): all steps of a direction are the rows of one matrix.
-        let mut captures = vec![w.product(self.within(both, lens)?)?];
+        // All steps are the rows of one matrix, and the directions are its columns: who goes backward reads the rows from the end.
+        let mut captures = vec![w.shared_product(self.within(x, lens)?)?];
         match (self.cell, r) {
             (Cell::Gru { linear_before_reset: false }, Weights::Plain(r)) => {
                 captures.extend(r.split(1, &[&Dim::Const(2) * &hidden, hidden.clone()])?);
@@ -289,6 +292,7 @@ impl<'g> Layer<'g> {
         }
         let step = Step {
             cell: self.cell,
+            direction: how.direction.clone(),
             hidden,
             clip: how.clip,
             activations: activations(self.cell, how, directions as usize)?,
@@ -310,7 +314,7 @@ impl<'g> Layer<'g> {
     fn within(&self, x: X<'g>, lens: Option<X<'g>>) -> Result<X<'g>> {
         let g = x.graph();
         let (Some(n), Weights::Quantised { .. }) = (lens, self.w) else { return Ok(x) };
-        let t = g.iota(DType::I64, &[x.dim(1)?, Dim::ONE, Dim::ONE], 0)?;
+        let t = g.iota(DType::I64, &[x.dim(0)?, Dim::ONE, Dim::ONE], 0)?;
         g.map([x, t, n.max(&[0], false)?], |[x, t, n]| t.lt(n).select(x, 0.0))
     }
 }
@@ -341,7 +345,7 @@ impl Step {
         let g = b.graph;
         let mut rest = b.captures.iter().copied();
         let mut next = || rest.next().ok_or("a capture is missing");
-        let x = next()?.gather(b.round, 1, 0)?;
+        let x = next()?;
         let r = match (self.quantised, self.cell) {
             (true, _) => vec![Weights::Quantised { w: next()?, scale: next()? }],
             (_, Cell::Gru { linear_before_reset: false }) => vec![Weights::Plain(next()?), Weights::Plain(next()?)],
@@ -350,6 +354,7 @@ impl Step {
         let bias = if self.has.bias { Some([next()?, next()?, next()?]) } else { None };
         let peepholes = if self.has.peepholes { Some(next()?) } else { None };
         let lens = if self.has.lens { Some(next()?) } else { None };
+        let x = self.inputs(x, b.round, lens)?;
 
         let h = b.states[0];
         // Sequences that ended before the last step do not count for the range of quantised states.
@@ -375,6 +380,25 @@ impl Step {
             .zip(&b.states)
             .map(|(new, old)| g.map([*new, *old, b.round, n], |[new, old, t, n]| t.lt(n).select(new, old)));
         Ok(LoopOut { cond: b.cond, states: states.collect::<Result<_>>()?, rows: vec![row] })
+    }
+
+    /// The products `[directions, batch, rows]` of this round, of all `[time, batch, directions, rows]`.
+    fn inputs<'b>(&self, x: X<'b>, round: X<'b>, lens: Option<X<'b>>) -> Result<X<'b>> {
+        let g = x.graph();
+        let [time, batch, directions] = [x.dim(0)?, x.dim(1)?, x.dim(2)?];
+        if self.direction == "forward" {
+            return x.gather(round, 0, 0)?.transpose(&[1, 0, 2]);
+        }
+        let end = lens.map_or_else(|| g.size(&time), |n| n.reshape(std::slice::from_ref(&batch)))?;
+        let from_end = g.map([round, end], |[t, n]| t.lt(n).select(n - 1.0 - t, t))?;
+        let at = match self.direction.as_str() {
+            "reverse" => from_end,
+            _ => {
+                let direction = g.iota(DType::I64, &[directions.clone(), Dim::ONE], 0)?;
+                g.map([direction, round, from_end], |[d, t, back]| d.eq(0.0).select(t, back))?
+            }
+        };
+        x.transpose(&[2, 1, 0, 3])?.gather(at.broadcast_to(&[directions, batch])?, 2, 2)
     }
 
     /// `z, r = f(x + h R + b); h~ = g(x + (r h) R + b), or g(x + r (h R + rb) + wb); (1 - z) h~ + z h`

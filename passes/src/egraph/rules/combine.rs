@@ -24,6 +24,8 @@ pub(super) const CONTRACTIONS: &[Rule] = &[
     rule("contract-transpose-b", "(contract ?a (transpose ?b ?p) ?ab ?bb ?as ?bs)", "(contract ?a ?b ?ab (compose ?p ?bb) ?as (compose ?p ?bs))").when(&["(keeps_free ?p ?bb ?bs)"]),
     // (A·B)ᵀ = Bᵀ·Aᵀ
     rule("contract-swap",        "(transpose (contract ?a ?b ?ab ?bb ?as ?bs) ?p)", "(contract ?b ?a ?bb ?ab ?bs ?as)").when(&["(equal ?p (swap_order ?a ?b ?ab ?as))"]),
+    // A·v is a sum along the rows of A, which needs no columns side by side. Integers have the same sum in any order.
+    rule("contract-vector",      "(contract ?a ?b [] [] ?as ?bs)", "(reshape (reduce (mul ?a (broadcast (reshape ?b (picked (shape ?b) ?bs)) (shape ?a) ?as)) sum ?as) (joined (without (shape ?a) ?as) (without (shape ?b) ?bs)))").when(&["(integer ?a)", "(vector ?b ?bs)"]),
     // (A·B)·C = A·(B·C): by cost
     rule("contract-assoc",       "(contract (contract ?a ?b [] [] [1] [0]) ?c [] [] [1] [0])", "(contract ?a (contract ?b ?c [] [] [1] [0]) [] [] [1] [0])").when(&["(rank_is ?a 2)", "(rank_is ?b 2)", "(rank_is ?c 2)"]).rounding(),
 ];

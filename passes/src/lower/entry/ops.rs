@@ -132,12 +132,16 @@ impl Entry {
         let shape = self.shape_of(frame, v);
         let others = frame.fusion.companions(v);
         let further = others.iter().enumerate().map(|(i, w)| (*w, Arg::Further(i + 1)));
-        let writes: Vec<(Value, Arg)> = std::iter::once((v, Arg::Output)).chain(further).collect();
+        let all = std::iter::once((v, Arg::Output)).chain(further);
+        let (writes, heads) = all.partition(|(w, _)| self.shape_of(frame, *w) == shape);
         let name = frame.scope.func.node(v).op.name();
-        let kernel = Pointwise::whole(shape, writes.clone()).kernel(name, &mut self.shared, &frame.scope);
-        let mut outputs = Vec::with_capacity(writes.len());
-        for (w, _) in &writes {
-            outputs.push(self.take_over_or_allocate(frame, *w, &kernel.in_place)?);
+        let part = Pointwise { heads, ..Pointwise::whole(shape, writes) };
+        let kernel = part.kernel(name, &mut self.shared, &frame.scope);
+        let mut outputs = Vec::with_capacity(1 + others.len());
+        for w in std::iter::once(&v).chain(&others) {
+            let is_head = part.heads.iter().any(|(head, _)| head == w);
+            let in_place = if is_head { &[] } else { &kernel.in_place[..] };
+            outputs.push(self.take_over_or_allocate(frame, *w, in_place)?);
         }
         let node = frame.scope.func.node(v);
         // What takes over its operand's memory as it is has nothing to do.
@@ -205,6 +209,7 @@ impl Entry {
             parts.push(Pointwise {
                 domain,
                 writes: vec![(part, Arg::Output)],
+                heads: vec![],
                 from: Box::new(<[Dim]>::to_vec),
                 to: Box::new(to),
                 length: length.clone(),
@@ -225,6 +230,7 @@ impl Entry {
             let fill = Pointwise {
                 domain: shape.clone(),
                 writes: vec![(value, Arg::Output)],
+                heads: vec![],
                 from: Box::new(|_| vec![]),
                 to: Box::new(|index| linear(index, &shape)),
                 length: length.clone(),
@@ -246,6 +252,7 @@ impl Entry {
         let kernel = Pointwise {
             domain: kept,
             writes: vec![(args[0], Arg::Output)],
+            heads: vec![],
             from: Box::new(|index| index.iter().zip(&first).map(|(i, (start, _))| i + start).collect()),
             to: Box::new(|index| {
                 let at: Vec<Dim> = index.iter().zip(&first).map(|(i, (start, low))| &(i + start) + low).collect();

@@ -1,6 +1,7 @@
 //! Maps and reductions over the same indices that one kernel computes, with a result each: what one of them computed, the next one has in a register. All of
-//! them happen where the last one would.
-use super::{Fuser, is_statement};
+//! them happen where the last one would. What there is once per row, such as the range of its elements, goes into the kernel of the rows that read it.
+use super::{Fuser, MAX_ROW, is_statement};
+use crate::egraph::cost::{TYPICAL, size};
 use numrsc_ir::{Dim, Op, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,11 @@ impl Fuser<'_> {
                 group.open &= joined == Some(i) || group.members.iter().all(|m| !own.contains(m));
             }
             match joined {
-                Some(i) => groups[i].members.push(v),
+                Some(i) => {
+                    // Where rows are complete, nothing that there is once per row can follow.
+                    groups[i].open = self.shape(groups[i].members[0]) == self.shape(v);
+                    groups[i].members.push(v);
+                }
                 None if self.is_pointwise(v) => groups.push(Group { members: vec![v], open: true }),
                 None => {}
             }
@@ -69,14 +74,19 @@ impl Fuser<'_> {
         let fits = |fuser: &mut Self, group: &Group| {
             let of_members = |x: &Value| group.members.iter().any(|m| m == x || reads[m.0 as usize].contains(x));
             let is_varying = |x: &Value| !matches!(fuser.func.node(*x).op, Op::Const { .. });
-            group.open
-                && group.members.len() < MAX_RESULTS
-                && own.iter().any(|x| of_members(x) && is_varying(x))
-                && fuser.shape(group.members[0]) == shape
-                && {
-                    let domain = fuser.domain(v, &shape);
-                    fuser.reads_in_place(v, &domain, &domain, &group.members, reads)
-                }
+            if !group.open || group.members.len() >= MAX_RESULTS {
+                return false;
+            }
+            let shares = own.iter().any(|x| of_members(x) && is_varying(x));
+            let of_group = fuser.shape(group.members[0]);
+            let domain = fuser.domain(v, &shape);
+            if of_group == shape {
+                return shares && fuser.reads_in_place(v, &domain, &domain, &group.members, reads);
+            }
+            let is_map = matches!(fuser.func.node(v).op, Op::Map { .. });
+            let reads_one = group.members.iter().any(|m| own.contains(m));
+            let head = if is_map && reads_one { head_of_rows(&of_group, &shape, &domain) } else { None };
+            head.is_some_and(|head| fuser.reads_in_place(v, &domain, &head, &group.members, reads))
         };
         (0..groups.len()).rev().find(|&i| fits(self, &groups[i]))
     }
@@ -100,4 +110,13 @@ impl Fuser<'_> {
             if inline { self.reads_in_place(a, &at, domain, members, reads) } else { at == domain }
         })
     }
+}
+
+/// The index of a row in what there is once per row, if the rows of a shape are few elements, or many.
+fn head_of_rows(of: &[Dim], shape: &[Dim], domain: &[Dim]) -> Option<Vec<Dim>> {
+    let axes = of.iter().rposition(|d| *d != Dim::ONE)? + 1;
+    let (rows, row) = shape.split_at_checked(axes)?;
+    let worthwhile = size(&Dim::product(row)) <= MAX_ROW as u64 || size(&Dim::product(rows)) >= TYPICAL as u64;
+    let fits = rows == &of[..axes] && of.len() <= shape.len() && row.iter().any(|d| *d != Dim::ONE);
+    (fits && worthwhile).then(|| (0..of.len()).map(|a| if a < axes { domain[a].clone() } else { Dim::ZERO }).collect())
 }

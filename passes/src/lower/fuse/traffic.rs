@@ -1,5 +1,5 @@
 //! What running a fused function costs besides arithmetic.
-use super::{Fusion, is_view};
+use super::{super::contract::swaps, Fusion, is_view};
 use numrsc_ir::{Func, Op, Value};
 use std::collections::BTreeMap;
 
@@ -40,9 +40,11 @@ impl Fusion {
                 traffic.moved +=
                     bytes(v) + of.iter().filter(|(x, _)| !self.share_kernel(v, **x)).map(|x| x.1).sum::<u64>();
             }
-            if self.is_packed(func, v) && !free(node.args[1]) {
+            if let Some(operand) = self.packed(func, v)
+                && !free(operand)
+            {
                 traffic.kernels += 1;
-                traffic.moved += 2 * bytes(node.args[1]);
+                traffic.moved += 2 * bytes(operand);
             }
             wants.push(of);
         }
@@ -53,24 +55,26 @@ impl Fusion {
         self.leader(v) == self.leader(x)
     }
 
-    /// Does a contraction pack its second operand, because its columns do not lie one after the other?
-    fn is_packed(&self, func: &Func, v: Value) -> bool {
+    /// The operand that a contraction packs, because its columns do not lie one after the other.
+    fn packed(&self, func: &Func, v: Value) -> Option<Value> {
         let node = func.node(v);
-        let Op::Contract { b_batch, b_sum, .. } = &node.op else { return false };
-        let mut operand = node.args[1];
+        let Op::Contract { a_batch, b_batch, a_sum, b_sum } = &node.op else { return None };
+        let (right, batch, sum) =
+            if swaps(func, node) { (node.args[0], a_batch, a_sum) } else { (node.args[1], b_batch, b_sum) };
+        let mut operand = right;
         let mut last = func.ty(operand).as_tensor().map_or(0, |t| t.rank() as i64) - 1;
-        if b_batch.contains(&last) || b_sum.contains(&last) {
-            return true;
+        if batch.contains(&last) || sum.contains(&last) {
+            return Some(right);
         }
         while !self.stored[operand.0 as usize] && is_view(&func.node(operand).op) {
             if let Op::Transpose { perm } = &func.node(operand).op
                 && perm.last() != Some(&last)
             {
-                return true;
+                return Some(right);
             }
             operand = func.node(operand).args[0];
             last = func.ty(operand).as_tensor().map_or(0, |t| t.rank() as i64) - 1;
         }
-        false
+        None
     }
 }
