@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 const PIXELS: i64 = 8;
 /// Parts of the rows, at most and of how many rows: threads take parts of the rows, as in other convolutions, rather than of the channels.
 const PARTS: i64 = 4;
-const PART_ROWS: i64 = 8;
+const PART_ROWS: i64 = 7;
 /// Groups of channels that keep several threads busy.
 const UNITS: i64 = 8;
 

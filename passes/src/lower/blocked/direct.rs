@@ -14,6 +14,7 @@ use crate::lower::{
     gemm::once_per_block,
     index::{linear, unravel},
     shared::{Arg, Shared},
+    tile::ceil_div,
 };
 use numrsc_ir::{
     Dim, Value,
@@ -86,8 +87,11 @@ impl<'c> Direct<'c> {
         let fitting = block_bytes / row_bytes.max(1);
         let enough = MIN_PIXELS.div_euclid(row_pixels) + 1;
         let mut rows = fitting.max(enough);
-        if let Some(all) = output[0].as_const() {
-            rows = rows.min(all.max(1));
+        if let Some(all) = output[0].as_const().filter(|&n| n > 0) {
+            // An even number of blocks: two threads then have half of the rows each, in every convolution, and what they read they wrote themselves.
+            let least = if all * row_pixels < 2 * MIN_PIXELS { 1 } else { 2 };
+            let blocks = ceil_div(all, rows).max(least);
+            rows = ceil_div(all, if blocks > 1 { blocks + blocks % 2 } else { 1 });
         }
         let blocks = shared.size(&output[0].ceil_div(&Dim::Const(rows)));
         let chunks = conv.chunks(&blocks, UNITS, conv.panels()[0].count);
