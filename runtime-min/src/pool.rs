@@ -33,7 +33,7 @@ const HURRY: Duration = Duration::from_micros(5);
 /// How long the rest of a job has to take one thread for waking others up, which takes that thread about 10 µs and the others twice that.
 const WORTH_WAKING: Duration = Duration::from_micros(40);
 /// Parts per thread: enough to even out parts of different cost.
-const PARTS_PER_THREAD: i64 = 4;
+const PARTS_PER_THREAD: i64 = 8;
 
 struct Shared {
     /// [`OPEN`], [`WAITING`], [`END`] and how many workers are in the job.
@@ -132,15 +132,19 @@ impl Pool {
         shared.state.store(OPEN, SeqCst);
         // Either this sees that a worker sleeps, or the worker sees that the job is open: both are in one order.
         if shared.asleep[..helpers].iter().any(|asleep| asleep.load(SeqCst)) {
+            // How long a part takes is found out by doing one, unless there are so few that this would take too long.
+            let few = grain == 1 && parts < self.threads * PARTS_PER_THREAD / 2;
             let start = Instant::now();
             // SAFETY: as the caller says.
-            unsafe { shared.take_part(job, 0) };
-            if start.elapsed() * u32::try_from(parts - 1).unwrap_or(u32::MAX) > WORTH_WAKING {
+            if few
+                || unsafe { shared.take_parts(job, 0, 1) }
+                    && start.elapsed() * u32::try_from(parts - 1).unwrap_or(u32::MAX) > WORTH_WAKING
+            {
                 self.wake(helpers);
             }
         }
         // SAFETY: as the caller says.
-        while unsafe { shared.take_part(job, 0) } {}
+        while unsafe { shared.take_parts(job, 0, parts) } {}
         shared.state.fetch_and(!OPEN, SeqCst);
         shared.wait_until_left();
         match shared.failure.load(Relaxed) {
@@ -189,7 +193,7 @@ impl Shared {
                 // SAFETY: whoever is in an open job may read it. `Pool::run` answers for the kernel.
                 unsafe {
                     let job = *self.job.get();
-                    while self.take_part(job, worker as i64) {}
+                    while self.take_parts(job, worker as i64, job.parts) {}
                 }
                 // Nothing is left that others could do.
                 self.state.fetch_and(!OPEN, SeqCst);
@@ -198,19 +202,23 @@ impl Shared {
         }
     }
 
-    /// Do a part, if there is one left.
+    /// Do at most so many parts, if there are any left: half of what is left of a share, so that only what is done last is done in small pieces.
     ///
     /// # Safety
     /// As for `Pool::run`.
-    unsafe fn take_part(&self, job: Job, worker: i64) -> bool {
+    unsafe fn take_parts(&self, job: Job, worker: i64, most: i64) -> bool {
         for owner in (0..job.threads).map(|turn| (worker + turn) % job.threads) {
             let (next, end) = (&self.next[owner as usize].0, job.share(owner + 1));
-            if next.load(Relaxed) < end {
-                let part = next.fetch_add(1, Relaxed);
-                if part < end {
-                    // SAFETY: as the caller says.
-                    unsafe { self.run_part(job, part, worker) };
-                    return true;
+            let mut first = next.load(Relaxed);
+            while first < end {
+                let behind = first + ((end - first) / 2).clamp(1, most);
+                match next.compare_exchange_weak(first, behind, Relaxed, Relaxed) {
+                    Ok(_) => {
+                        // SAFETY: as the caller says.
+                        unsafe { self.run_parts(job, first, behind, worker) };
+                        return true;
+                    }
+                    Err(now) => first = now,
                 }
             }
         }
@@ -219,15 +227,15 @@ impl Shared {
 
     /// # Safety
     /// As for `Pool::run`.
-    unsafe fn run_part(&self, job: Job, part: i64, worker: i64) {
+    unsafe fn run_parts(&self, job: Job, first: i64, behind: i64, worker: i64) {
         // What comes before a part that failed is still done: the lowest failure is found.
-        if part.cast_unsigned() > self.failure.load(Relaxed) >> 32 {
+        if first.cast_unsigned() > self.failure.load(Relaxed) >> 32 {
             return;
         }
         // SAFETY: as the caller says.
-        let code = unsafe { (job.kernel)(job.args, job.begin(part), job.begin(part + 1), worker) };
+        let code = unsafe { (job.kernel)(job.args, job.begin(first), job.begin(behind), worker) };
         if code != 0 {
-            self.failure.fetch_min((part.cast_unsigned()) << 32 | u64::from(code.cast_unsigned()), Relaxed);
+            self.failure.fetch_min((first.cast_unsigned()) << 32 | u64::from(code.cast_unsigned()), Relaxed);
         }
     }
 

@@ -8,7 +8,7 @@ use super::{
     index::unravel,
     pointwise::Kernel,
     shared::{Arg, Shared},
-    tile::{Place, Tile},
+    tile::{Place, Tile, ceil_div},
 };
 use crate::{Result, scalar, weights::widened_weight};
 use numrsc_ir::{
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 /// Elements of the matrix of what the windows of a block see.
 const PACKED: i64 = 1 << 16;
 /// Output channels of a unit at most, so that threads can share a block of pixels.
-const ROWS: i64 = 132;
+const ROWS: i64 = 144;
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
     let conv = Conv::new(&mut entry.shared, frame, epilogue.product);
@@ -203,7 +203,9 @@ impl Conv {
         let pixels = cx.shared.size(&self.pixels());
         let blocks = pixels.ceil_div(&Dim::Const(block));
         let blocks = cx.shared.size(&blocks);
-        let most_rows = ROWS / i64::from(tile.rows) * i64::from(tile.rows);
+        // An even number of units, for two threads.
+        let pairs = |n: i64| ceil_div(n, 2 * ceil_div(n, 2 * ROWS));
+        let most_rows = self.group_outputs.as_const().filter(|&n| n > ROWS).map_or(ROWS, pairs);
         let row_blocks = cx.shared.size(&self.group_outputs.ceil_div(&Dim::Const(most_rows)));
         let sizes = [self.images.clone(), Dim::Const(self.groups), blocks, row_blocks];
         let extent = Dim::product(&sizes);

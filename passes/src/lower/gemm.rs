@@ -116,8 +116,8 @@ impl Gemm {
 
     /// A rough count of instructions for a unit.
     pub(crate) fn work(&self) -> Dim {
-        let rows = self.rows.as_const().map_or(self.block(), |n| n.min(self.block()));
-        &self.depth_size() * &Dim::Const(rows * self.group() * i64::from(self.tile.vectors))
+        let rows = self.rows.lesser(&Dim::Const(self.block()));
+        &(&self.depth_size() * &rows) * &Dim::Const(self.group() * i64::from(self.tile.vectors))
     }
 
     /// A block of rows by a few panels, in one round of the outer loops.
