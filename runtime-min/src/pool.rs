@@ -1,4 +1,7 @@
-//! Threads of a context. They take parts of a range from a counter, and sleep while there is nothing to do.
+//! Threads of a context. They share the parts of a range, and sleep while there is nothing to do.
+//!
+//! Every thread begins with a share of its own: from kernel to kernel it is then likely to find what it needs in its own caches, as most kernels go over
+//! their data in the same order. Who is done with that takes parts of others.
 //!
 //! A job is open or closed. Workers join an open job by counting themselves in, and out when no part is left. The caller works along,
 //! closes the job when no part is left and waits until nobody is in: who wakes up too late finds it closed and delays nobody.
@@ -23,17 +26,21 @@ pub(crate) struct Pool {
     threads: i64,
 }
 
-/// How long to look for work before going to sleep: about as long as waking up takes.
-const PATIENCE: Duration = Duration::from_micros(5);
+/// How long to look for work before going to sleep: longer than most of what only one thread does between two kernels of a run.
+const PATIENCE: Duration = Duration::from_micros(100);
+/// After that much of it, threads that have something to do go first.
+const HURRY: Duration = Duration::from_micros(5);
+/// How long the rest of a job has to take one thread for waking others up, which takes that thread about 10 µs and the others twice that.
+const WORTH_WAKING: Duration = Duration::from_micros(40);
 /// Parts per thread: enough to even out parts of different cost.
-const PARTS_PER_THREAD: i64 = 4;
+const PARTS_PER_THREAD: i64 = 8;
 
 struct Shared {
     /// [`OPEN`], [`WAITING`], [`END`] and how many workers are in the job.
     state: AtomicU64,
     job: UnsafeCell<Job>,
-    /// The next part to be done.
-    next: AtomicI64,
+    /// The next part of each thread's share.
+    next: Vec<Apart<AtomicI64>>,
     /// `part << 32 | code` of the first part that failed, or `u64::MAX`.
     failure: AtomicU64,
     asleep: Vec<AtomicBool>,
@@ -41,6 +48,10 @@ struct Shared {
     lock: Mutex<()>,
     left: Condvar,
 }
+
+/// In cache lines of its own, and not in one that is fetched along with them.
+#[repr(align(128))]
+struct Apart<T>(T);
 
 const OPEN: u64 = 1 << 63;
 const WAITING: u64 = 1 << 62;
@@ -52,7 +63,21 @@ struct Job {
     kernel: KernelFn,
     args: *const u64,
     extent: i64,
-    part: i64,
+    parts: i64,
+    /// Those with a share.
+    threads: i64,
+}
+
+impl Job {
+    /// Where the share of a thread begins, which is where that of the one before ends.
+    fn share(&self, thread: i64) -> i64 {
+        self.parts * thread / self.threads
+    }
+
+    /// Where a part begins, which is where the one before ends.
+    fn begin(&self, part: i64) -> i64 {
+        (i128::from(self.extent) * i128::from(part) / i128::from(self.parts)) as i64
+    }
 }
 
 // SAFETY: `job` is written only while it is closed and nobody is in; what `args` leads to is shared with kernels on purpose.
@@ -68,8 +93,8 @@ impl Pool {
         }
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
-            job: UnsafeCell::new(Job { kernel: nothing, args: std::ptr::null(), extent: 0, part: 1 }),
-            next: AtomicI64::new(0),
+            job: UnsafeCell::new(Job { kernel: nothing, args: std::ptr::null(), extent: 0, parts: 1, threads: 1 }),
+            next: (0..threads).map(|_| Apart(AtomicI64::new(0))).collect(),
             failure: AtomicU64::new(u64::MAX),
             asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
             lock: Mutex::new(()),
@@ -92,33 +117,48 @@ impl Pool {
     /// # Safety
     /// The kernel may run with these arguments on any part of the range, on several threads.
     pub(crate) unsafe fn run(&mut self, kernel: KernelFn, args: *const u64, extent: i64, grain: i64) -> i32 {
-        let part = grain.max((extent - 1) / (self.threads * PARTS_PER_THREAD) + 1);
-        let parts = (extent - 1) / part + 1;
+        let parts = (extent / grain).clamp(1, self.threads * PARTS_PER_THREAD);
         let helpers = self.workers.len().min(usize::try_from(parts - 1).unwrap_or(usize::MAX));
         if helpers == 0 {
             // SAFETY: as the caller says.
             return unsafe { kernel(args, 0, extent, 0) };
         }
         let shared = &*self.shared;
-        let job = Job { kernel, args, extent, part };
+        let job = Job { kernel, args, extent, parts, threads: helpers as i64 + 1 };
         // SAFETY: the last job was closed and left by all, and `self` is borrowed exclusively.
         unsafe { *shared.job.get() = job };
-        shared.next.store(0, Relaxed);
+        (0..).zip(&shared.next).for_each(|(thread, next)| next.0.store(job.share(thread), Relaxed));
         shared.failure.store(u64::MAX, Relaxed);
         shared.state.store(OPEN, SeqCst);
-        for (asleep, worker) in shared.asleep.iter().zip(&self.workers).take(helpers) {
-            // Either this sees that the worker sleeps, or the worker sees that the job is open: both are in one order.
-            if asleep.load(SeqCst) && asleep.swap(false, SeqCst) {
-                worker.thread().unpark();
+        // Either this sees that a worker sleeps, or the worker sees that the job is open: both are in one order.
+        if shared.asleep[..helpers].iter().any(|asleep| asleep.load(SeqCst)) {
+            // How long a part takes is found out by doing one, unless there are so few that this would take too long.
+            let few = grain == 1 && parts < self.threads * PARTS_PER_THREAD / 2;
+            let start = Instant::now();
+            // SAFETY: as the caller says.
+            if few
+                || unsafe { shared.take_parts(job, 0, 1) }
+                    && start.elapsed() * u32::try_from(parts - 1).unwrap_or(u32::MAX) > WORTH_WAKING
+            {
+                self.wake(helpers);
             }
         }
         // SAFETY: as the caller says.
-        unsafe { shared.take_parts(job, 0) };
+        while unsafe { shared.take_parts(job, 0, parts) } {}
         shared.state.fetch_and(!OPEN, SeqCst);
         shared.wait_until_left();
         match shared.failure.load(Relaxed) {
             u64::MAX => 0,
             failure => (failure as u32).cast_signed(),
+        }
+    }
+
+    /// Wake up those of the first workers that sleep.
+    fn wake(&self, helpers: usize) {
+        for (asleep, worker) in self.shared.asleep.iter().zip(&self.workers).take(helpers) {
+            if asleep.load(SeqCst) && asleep.swap(false, SeqCst) {
+                worker.thread().unpark();
+            }
         }
     }
 }
@@ -151,30 +191,51 @@ impl Shared {
             }
             if state & OPEN != 0 && self.state.compare_exchange(state, state + 1, SeqCst, SeqCst).is_ok() {
                 // SAFETY: whoever is in an open job may read it. `Pool::run` answers for the kernel.
-                unsafe { self.take_parts(*self.job.get(), worker as i64) };
+                unsafe {
+                    let job = *self.job.get();
+                    while self.take_parts(job, worker as i64, job.parts) {}
+                }
+                // Nothing is left that others could do.
+                self.state.fetch_and(!OPEN, SeqCst);
                 self.leave();
             }
         }
     }
 
+    /// Do at most so many parts, if there are any left: half of what is left of a share, so that only what is done last is done in small pieces.
+    ///
     /// # Safety
     /// As for `Pool::run`.
-    unsafe fn take_parts(&self, job: Job, worker: i64) {
-        let parts = (job.extent - 1) / job.part + 1;
-        loop {
-            let part = self.next.fetch_add(1, Relaxed);
-            if part >= parts {
-                return;
+    unsafe fn take_parts(&self, job: Job, worker: i64, most: i64) -> bool {
+        for owner in (0..job.threads).map(|turn| (worker + turn) % job.threads) {
+            let (next, end) = (&self.next[owner as usize].0, job.share(owner + 1));
+            let mut first = next.load(Relaxed);
+            while first < end {
+                let behind = first + ((end - first) / 2).clamp(1, most);
+                match next.compare_exchange_weak(first, behind, Relaxed, Relaxed) {
+                    Ok(_) => {
+                        // SAFETY: as the caller says.
+                        unsafe { self.run_parts(job, first, behind, worker) };
+                        return true;
+                    }
+                    Err(now) => first = now,
+                }
             }
-            let begin = part * job.part;
-            let end = begin.saturating_add(job.part).min(job.extent);
-            // SAFETY: as the caller says.
-            let code = unsafe { (job.kernel)(job.args, begin, end, worker) };
-            if code != 0 {
-                // Parts are taken in order, so all before this one are done or under way: the lowest failure is found.
-                self.failure.fetch_min((part.cast_unsigned()) << 32 | u64::from(code.cast_unsigned()), Relaxed);
-                self.next.store(parts, Relaxed);
-            }
+        }
+        false
+    }
+
+    /// # Safety
+    /// As for `Pool::run`.
+    unsafe fn run_parts(&self, job: Job, first: i64, behind: i64, worker: i64) {
+        // What comes before a part that failed is still done: the lowest failure is found.
+        if first.cast_unsigned() > self.failure.load(Relaxed) >> 32 {
+            return;
+        }
+        // SAFETY: as the caller says.
+        let code = unsafe { (job.kernel)(job.args, job.begin(first), job.begin(behind), worker) };
+        if code != 0 {
+            self.failure.fetch_min((first.cast_unsigned()) << 32 | u64::from(code.cast_unsigned()), Relaxed);
         }
     }
 
@@ -211,8 +272,10 @@ fn patiently(condition: impl Fn() -> bool) -> bool {
             }
             spin_loop();
         }
-        if start.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-            return false;
+        match start.get_or_insert_with(Instant::now).elapsed() {
+            waited if waited > PATIENCE => return false,
+            waited if waited > HURRY => thread::yield_now(),
+            _ => {}
         }
     }
 }

@@ -45,7 +45,7 @@ unsafe extern "C" fn entry(context: *mut RunContext) -> i32 {
             return code;
         }
     }
-    let parts = if extent <= 0 { 0 } else { ((extent - 1) / grain.max(1) + 1).min(threads as i64 * 4) };
+    let parts = if extent <= 0 { 0 } else { ((extent - 1) / grain.max(1) + 1).min(threads as i64 * 8) };
     if wrong.into_inner() > 0 || calls.into_inner() > (parts * rounds) as u64 {
         return 1;
     }

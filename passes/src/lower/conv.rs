@@ -4,11 +4,11 @@ use super::{
     cx::{Cx, Home},
     entry::{Entry, Frame},
     epilogue::Epilogue,
-    gemm::Gemm,
+    gemm::{Gemm, once_per_block},
     index::unravel,
     pointwise::Kernel,
     shared::{Arg, Shared},
-    tile::{Place, Tile},
+    tile::{Place, Tile, ceil_div},
 };
 use crate::{Result, scalar, weights::widened_weight};
 use numrsc_ir::{
@@ -22,6 +22,8 @@ use std::collections::HashMap;
 const PACKED: i64 = 1 << 16;
 /// The same where memory is scarce.
 const PACKED_ON_DEVICE: i64 = 1 << 11;
+/// Output channels of a unit at most, so that threads can share a block of pixels.
+const ROWS: i64 = 144;
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
     let conv = Conv::new(&mut entry.shared, frame, epilogue.product);
@@ -205,7 +207,11 @@ impl Conv {
         let pixels = cx.shared.size(&self.pixels());
         let blocks = pixels.ceil_div(&Dim::Const(block));
         let blocks = cx.shared.size(&blocks);
-        let sizes = [self.images.clone(), Dim::Const(self.groups), blocks];
+        // An even number of units, for two threads.
+        let pairs = |n: i64| ceil_div(n, 2 * ceil_div(n, 2 * ROWS));
+        let most_rows = self.group_outputs.as_const().filter(|&n| n > ROWS).map_or(ROWS, pairs);
+        let row_blocks = cx.shared.size(&self.group_outputs.ceil_div(&Dim::Const(most_rows)));
+        let sizes = [self.images.clone(), Dim::Const(self.groups), blocks, row_blocks];
         let extent = Dim::product(&sizes);
         let unit = cx.variable(&extent);
         let mut in_place = vec![];
@@ -223,7 +229,9 @@ impl Conv {
             let here = cx.b.binary(Binary::SMin, left, most);
             let count = cx.fresh(false);
             cx.symbols.insert(count.clone(), here);
-            self.pack(cx, packed, pitch, (&image, &group), start, here);
+            once_per_block(cx, (begin, &unit), &index[3], &mut |cx| {
+                self.pack(cx, packed, pitch, (&image, &group), start, here);
+            });
 
             let (row, column, depth) = (cx.fresh(false), cx.fresh(false), cx.variable(&self.depth()));
             let (panel, within) = (cx.fresh(false), cx.fresh(false));
@@ -247,7 +255,7 @@ impl Conv {
                 out,
                 row,
                 rows: self.group_outputs.clone(),
-                most_rows: None,
+                most_rows: Some(most_rows),
                 column,
                 panel,
                 within,
@@ -256,10 +264,11 @@ impl Conv {
                 tile,
             };
             let panels = cx.uniform(&sym(&count).ceil_div(&Dim::Const(width)));
-            gemm.all_rows(cx, panels);
+            gemm.block_by_panels(cx, &index[3], panels);
             vec![]
         });
-        let work = &(&self.depth() * &self.group_outputs) * &Dim::Const(block / i64::from(lanes));
+        let rows = self.group_outputs.as_const().map_or(most_rows, |n| n.min(most_rows));
+        let work = &self.depth() * &Dim::Const(rows * (block / i64::from(lanes)));
         let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
         (Kernel { function: builder.finish("conv", vec![]), args, extent, work, in_place }, bytes)
     }

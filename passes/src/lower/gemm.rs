@@ -116,8 +116,8 @@ impl Gemm {
 
     /// A rough count of instructions for a unit.
     pub(crate) fn work(&self) -> Dim {
-        let rows = self.rows.as_const().map_or(self.block(), |n| n.min(self.block()));
-        &self.depth_size() * &Dim::Const(rows * self.group() * i64::from(self.tile.vectors))
+        let rows = self.rows.lesser(&Dim::Const(self.block()));
+        &(&self.depth_size() * &rows) * &Dim::Const(self.group() * i64::from(self.tile.vectors))
     }
 
     /// A block of rows by a few panels, in one round of the outer loops.
@@ -142,15 +142,11 @@ impl Gemm {
         cx.b.close_for(open, zero, all, self.group(), vec![]);
     }
 
-    /// All rows there are by the panels up to an end.
-    pub(crate) fn all_rows(&self, cx: &mut Cx<'_>, end: V) {
-        let (zero, rows) = (cx.b.i64(0), cx.uniform(&self.rows));
-        let step = cx.b.i64(self.block());
-        let open = cx.b.open_for(&[]);
-        let left = cx.b.sub(rows, open.var);
-        let count = cx.b.binary(Binary::SMin, left, step);
-        self.span(cx, (open.var, count), (zero, end));
-        cx.b.close_for(open, zero, rows, self.block(), vec![]);
+    /// A block of rows by the panels up to an end.
+    pub(crate) fn block_by_panels(&self, cx: &mut Cx<'_>, number: &Dim, end: V) {
+        let rows = block_of_rows(cx, number, &self.rows, (self.block(), self.height()));
+        let zero = cx.b.i64(0);
+        self.span(cx, rows, (zero, end));
     }
 
     /// So many rows by the panels up to an end.
@@ -554,6 +550,22 @@ pub(super) fn block_of_rows(cx: &mut Cx<'_>, number: &Dim, rows: &Dim, (most, he
         }
     };
     part(cx, number, each, all)
+}
+
+/// What neighbouring units have in common, of which this is number `part`: only the first of them does it, or the first unit that a worker begins with.
+pub(super) fn once_per_block(cx: &mut Cx<'_>, (begin, unit): (V, &Sym), part: &Dim, f: &mut dyn FnMut(&mut Cx<'_>)) {
+    if part.as_const().is_some() {
+        return f(cx);
+    }
+    let (zero, unit, part) = (cx.b.i64(0), cx.symbol(unit), cx.uniform(part));
+    let first = cx.b.compare(Compare::Eq, part, zero);
+    let begins = cx.b.compare(Compare::Eq, unit, begin);
+    let needed = cx.b.or(first, begins);
+    branch(cx, needed, &mut |cx, needed| {
+        if needed {
+            f(cx);
+        }
+    });
 }
 
 /// A part of that size: its first, and how many there are.

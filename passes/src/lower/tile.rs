@@ -158,13 +158,14 @@ impl<'g> Operands<'g> {
         next
     }
 
-    /// Fetch a share of what follows in `b`: all tiles of a block together fetch what the next round over them will read.
+    /// Fetch a share of what follows in `b`: all tiles of a block together fetch what the next round over them will read. Few rows that take several panels
+    /// at once do nothing but read, and what is fetched by hand would only get in the way.
     pub(super) fn fetch_next(&self, cx: &mut Cx<'_>, at: &At, part: &Part, round: V) {
         let gemm = self.gemm;
-        if !gemm.b.padded || gemm.b.changes || cx.shared.sanitize || cx.shared.device {
+        if !gemm.b.padded || gemm.b.changes || at.panels > 1 || cx.shared.sanitize || cx.shared.device {
             return;
         }
-        let bytes = gemm.tile.width() * i64::from(at.panels) * gemm.b.bytes();
+        let bytes = gemm.tile.width() * gemm.b.bytes();
         let lines = ceil_div(UNROLL * bytes, CACHE_LINE);
         let tiles = match gemm.rows.as_const() {
             Some(n) => ceil_div(n.min(gemm.block()), gemm.height()),

@@ -16,9 +16,10 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Pixels of a tile where the weights do not fit the registers anyway.
 const PIXELS: i64 = 8;
-/// Parts of the rows where there are few channels.
+/// Parts of the rows, at most and of how many rows: threads take parts of the rows, as in other convolutions, rather than of the channels.
 const PARTS: i64 = 4;
-/// Units that keep several threads busy.
+const PART_ROWS: i64 = 7;
+/// Groups of channels that keep several threads busy.
 const UNITS: i64 = 8;
 
 pub(super) struct Depthwise<'c> {
@@ -93,13 +94,14 @@ impl<'c> Depthwise<'c> {
         let output = Output::new(&mut cx, epilogue, pointer, self.conv);
         let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
         let conv = self.conv;
-        let parts = if conv.groups >= UNITS { Dim::ONE } else { Dim::Const(PARTS) };
-        let sizes = [conv.images.clone(), Dim::Const(conv.groups), parts.clone()];
+        let rows = self.output[0].as_const().map_or(PARTS, |n| n / PART_ROWS);
+        let parts = Dim::Const(if conv.groups >= UNITS { rows.clamp(1, PARTS) } else { PARTS });
+        let sizes = [conv.images.clone(), parts.clone(), Dim::Const(conv.groups)];
         let extent = Dim::product(&sizes);
         let number = cx.variable(&extent);
         cx.range(&number.clone(), begin, end, &[], |cx, _| {
             let index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
-            let [image, block, part] = [0, 1, 2].map(|i| cx.named(&index[i]));
+            let [image, part, block] = [0, 1, 2].map(|i| cx.named(&index[i]));
             let plane = &(&(&image * &Dim::Const(conv.groups)) + &block)
                 * &(&Dim::product(&self.input) * &Dim::Const(conv.lanes));
             let operand = cx.pointer_of(conv.x);

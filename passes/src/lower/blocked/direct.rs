@@ -11,8 +11,10 @@ use crate::lower::{
     cx::{Cx, Home},
     entry::Frame,
     epilogue::Epilogue,
+    gemm::once_per_block,
     index::{linear, unravel},
     shared::{Arg, Shared},
+    tile::ceil_div,
 };
 use numrsc_ir::{
     Dim, Value,
@@ -28,8 +30,8 @@ const PANEL_BYTES: i64 = 24 << 10;
 const MIN_PIXELS: i64 = 60;
 /// What is assumed of the length of a row that only the run knows.
 const TYPICAL_ROW: i64 = 64;
-/// Units that keep several threads busy.
-const UNITS: i64 = 8;
+/// Units that several threads share almost evenly.
+const UNITS: i64 = 16;
 /// Taps along a row that are written out where there is one channel per block.
 const WRITTEN_OUT: i64 = 16;
 
@@ -85,13 +87,14 @@ impl<'c> Direct<'c> {
         let fitting = block_bytes / row_bytes.max(1);
         let enough = MIN_PIXELS.div_euclid(row_pixels) + 1;
         let mut rows = fitting.max(enough);
-        if let Some(all) = output[0].as_const() {
-            rows = rows.min(all.max(1));
+        if let Some(all) = output[0].as_const().filter(|&n| n > 0) {
+            // An even number of blocks: two threads then have half of the rows each, in every convolution, and what they read they wrote themselves.
+            let least = if all * row_pixels < 2 * MIN_PIXELS { 1 } else { 2 };
+            let blocks = ceil_div(all, rows).max(least);
+            rows = ceil_div(all, if blocks > 1 { blocks + blocks % 2 } else { 1 });
         }
         let blocks = shared.size(&output[0].ceil_div(&Dim::Const(rows)));
-        let units = (&(&conv.images * &Dim::Const(conv.groups)) * &blocks).as_const();
-        let pairs = conv.panels()[0].count;
-        let chunks = units.map_or(1, |n| UNITS.div_euclid(n.max(1)).clamp(1, pairs));
+        let chunks = conv.chunks(&blocks, UNITS, conv.panels()[0].count);
         let halo = conv.padded.then(|| Halo::new(conv, rows));
         let part = part(conv);
         let registers = i64::from(shared.machine.registers);
@@ -156,7 +159,9 @@ impl<'c> Direct<'c> {
             let plane = self.source_plane(&image, &group);
             let (source, start) = match (&self.halo, own) {
                 (Some(halo), Some(own)) => {
-                    halo.fill(cx, conv, own, &plane, &first_row, &rows);
+                    once_per_block(cx, (begin, &number), &chunk, &mut |cx| {
+                        halo.fill(cx, conv, own, &plane, &first_row, &rows);
+                    });
                     (own, None)
                 }
                 _ => {

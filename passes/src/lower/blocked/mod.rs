@@ -16,6 +16,7 @@ use super::{
     epilogue::{Epilogue, Sink},
     index::unravel,
     shared::Shared,
+    tile::ceil_div,
 };
 use crate::{Machine, Result};
 use depthwise::Depthwise;
@@ -231,6 +232,13 @@ impl Conv {
     /// Products per output.
     fn depth(&self) -> i64 {
         self.in_blocks * self.channels * self.taps()
+    }
+
+    /// How many parts the output channels are done in, at most `most`, so that there are so many units of work. Where only the run knows how many images there
+    /// are, it may be one.
+    fn chunks(&self, blocks: &Dim, units: i64, most: i64) -> i64 {
+        let images = self.images.as_const().unwrap_or(1).max(1);
+        blocks.as_const().map_or(1, |n| ceil_div(units, images * self.groups * n.max(1)).clamp(1, most))
     }
 
     /// Pairs of vectors, and what is left of them.

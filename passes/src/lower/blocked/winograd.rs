@@ -11,6 +11,7 @@ use crate::lower::{
     cx::{Cx, Home},
     entry::Frame,
     epilogue::Epilogue,
+    gemm::once_per_block,
     index::unravel,
     shared::{Arg, Shared},
 };
@@ -112,10 +113,9 @@ impl<'c> Winograd<'c> {
             most = (n + blocks - 1) / blocks;
         }
         let blocks = shared.size(&count.ceil_div(&Dim::Const(most)));
-        let units = (&conv.images * &blocks).as_const();
         // What is left of the pairs belongs to no part.
         let most_chunks = if conv.out_vectors % 2 == 0 { conv.out_vectors / 2 } else { 1 };
-        let chunks = units.map_or(1, |n| (UNITS / n.max(1)).clamp(1, most_chunks));
+        let chunks = conv.chunks(&blocks, UNITS, most_chunks);
         let registers = i64::from(shared.machine.registers);
         Winograd { conv, transform, grid, count, most, blocks, chunks, registers }
     }
@@ -203,7 +203,7 @@ impl<'c> Winograd<'c> {
             let unit = Unit { image, first, seen, sums, output: &output };
             let pair_at = |chunk: &Dim| (chunk * &Dim::Const(self.pairs())).floor_div(&Dim::Const(self.chunks));
             let pairs = [pair_at(&chunk), pair_at(&(&chunk + &Dim::ONE))].map(|d| cx.named(&d));
-            self.transform_inputs(cx, &unit, count);
+            once_per_block(cx, (begin, &number), &chunk, &mut |cx| self.transform_inputs(cx, &unit, count));
             self.multiply(cx, &unit, weights, count, &pairs);
             self.transform_outputs(cx, &unit, count, &pairs);
             vec![]

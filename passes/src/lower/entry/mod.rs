@@ -341,7 +341,7 @@ impl Entry {
 
     /// How many units of a kernel's extent are worth a thread.
     fn grain(&mut self, frame: &mut Frame<'_>, work: &Dim) -> Result<V> {
-        const WORTHWHILE: i64 = 1 << 16;
+        const WORTHWHILE: i64 = 1 << 14;
         if let Some(w) = work.as_const() {
             return Ok(self.b.i64(1 + WORTHWHILE / w.max(1)));
         }
