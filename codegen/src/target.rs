@@ -92,9 +92,16 @@ impl Target {
     /// What the optimiser has to know.
     pub fn machine(&self) -> Machine {
         let has = |feature: &str| self.has(feature);
+        let wide = ["avx512vl", "avx512bw", "avx512dq"].into_iter().all(has);
         match Architecture::of(&self.triple) {
             Some(Architecture::X86_64) => Machine {
-                vector_bytes: if has("avx2") { 32 } else { 16 },
+                vector_bytes: if wide {
+                    64
+                } else if has("avx2") {
+                    32
+                } else {
+                    16
+                },
                 registers: if has("avx512vl") { 32 } else { 16 },
                 fused: has("fma"),
                 halves: has("f16c"),

@@ -249,7 +249,8 @@ fn machines_are_described() {
     let x86 = "x86_64-unknown-linux-gnu";
     assert_eq!(machine(x86, ""), (16, 16, false));
     assert_eq!(machine(x86, "x86-64-v3"), (32, 16, true));
-    assert_eq!(machine(x86, "x86-64-v4").1, 32);
+    assert_eq!(machine(x86, "x86-64-v4"), (64, 32, true));
+    assert_eq!(machine(x86, "znver4"), (64, 32, true));
     assert_eq!(machine("aarch64-unknown-linux-gnu", ""), (16, 32, true));
     assert_eq!(machine("riscv64gc-unknown-linux-gnu", ""), (0, 32, true));
     assert_eq!(machine("riscv32imac-unknown-none-elf", ""), (0, 32, false));

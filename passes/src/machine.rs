@@ -1,5 +1,8 @@
 //! What lowering has to know of the machine that will run the code.
 
+/// Bytes of a block of channels at least, where vectors are longer.
+const LEAST_BLOCK_BYTES: u32 = 32;
+
 /// A processor as data. Backends make one from their target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Machine {
@@ -17,5 +20,17 @@ impl Machine {
     /// Lanes of a vector whose widest element has this many bytes.
     pub fn lanes(self, bytes: u32) -> u32 {
         (self.vector_bytes / bytes).max(1)
+    }
+
+    /// Channels of `f32` of a block, the most first. Half a vector is better than no blocks, unless that is little.
+    pub fn blocks(self) -> impl Iterator<Item = i64> {
+        let least = self.vector_bytes.min(LEAST_BLOCK_BYTES);
+        let sizes = [self.vector_bytes, self.vector_bytes / 2].into_iter().filter(move |bytes| *bytes >= least);
+        sizes.map(|bytes| i64::from(bytes / 4)).filter(|channels| *channels > 1)
+    }
+
+    /// The size of the blocks that so many channels divide into.
+    pub fn block(self, channels: i64) -> Option<i64> {
+        self.blocks().find(|block| channels > 0 && channels % block == 0)
     }
 }

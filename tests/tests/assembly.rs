@@ -8,9 +8,11 @@ use numrsc_ir::{
 use numrsc_tests::{generate, native::options, rng::Rng};
 
 /// Processors with 16 and with 32 vector registers. Convolutions are left out of the last: their tiles are still too large for it.
-const TARGETS: [(&str, &str); 3] = [
+const TARGETS: [(&str, &str); 5] = [
     ("x86_64-unknown-linux-gnu", "haswell"),
     ("x86_64-unknown-linux-gnu", "znver3"),
+    ("x86_64-unknown-linux-gnu", "znver4"),
+    ("x86_64-unknown-linux-gnu", "skylake-avx512"),
     ("aarch64-unknown-linux-gnu", "neoverse-n1"),
 ];
 /// A loop with fewer multiply-adds than this is not that of a tile.

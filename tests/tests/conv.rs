@@ -63,9 +63,10 @@ impl Case {
     /// The convolution alone over blocks, those of the result only if it divides into them, and the shape of its operand; with `open`, all sizes but the
     /// channels are symbols.
     fn function(&self, weights: Tensor, block: usize, open: bool) -> (Func, Vec<usize>) {
-        let out_block = if (self.outputs / self.groups).is_multiple_of(block) { block } else { 1 };
-        let out_block = if self.groups > 1 && self.groups == self.outputs { block } else { out_block };
-        let in_block = if self.inputs.is_multiple_of(block) { block } else { 1 };
+        let fitting = |n: usize| [block, block.min(8)].into_iter().find(|b| n.is_multiple_of(*b)).unwrap_or(1);
+        let alone = self.groups > 1 && self.groups == self.outputs;
+        let out_block = fitting(if alone { self.outputs } else { self.outputs / self.groups });
+        let in_block = fitting(self.inputs);
         let mut shape = vec![self.images, self.inputs / in_block];
         shape.extend(&self.input);
         shape.extend((in_block > 1).then_some(in_block));
@@ -152,7 +153,7 @@ fn cases() -> Vec<Case> {
 #[test]
 fn blocks_of_channels() {
     for case in cases() {
-        for (block, open) in [(4, false), (8, false), (4, true), (8, true)] {
+        for (block, open) in [4, 8, 16].into_iter().flat_map(|block| [(block, false), (block, true)]) {
             if case.inputs % block != 0 && case.outputs % block != 0 {
                 continue;
             }
@@ -208,7 +209,12 @@ fn large_tiles_stay_within_their_bound() {
             Tensor::from_f32(t.shape(), &numbers)
         };
         let weights = any(case.weights().shape());
-        for (generator, block) in GENERATORS.into_iter().zip([8, 4]) {
+        for (generator, block) in GENERATORS.into_iter().flat_map(|g| [16, 8, 4].map(|block| (g, block))) {
+            let options = Options { tolerance: BOUND, ..options(generator) };
+            let codegen = Codegen::new(&options).expect("a generator");
+            if !codegen.machine.blocks().any(|b| b == block as i64) || case.outputs % block != 0 {
+                continue;
+            }
             let (f, shape) = case.function(weights.clone(), block, *open);
             let x = any(&shape);
             let (sums, _) = case.function(magnitudes(&weights), block, *open);
@@ -217,11 +223,6 @@ fn large_tiles_stay_within_their_bound() {
             let inputs = [Data::Tensor(x)];
             let expected = eval(&f, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
 
-            let options = Options { tolerance: BOUND, ..options(generator) };
-            let codegen = Codegen::new(&options).expect("a generator");
-            if codegen.machine.lanes(4) as usize != block {
-                continue;
-            }
             let lowered =
                 compile::lower(&f, &codegen, &options, &mut vec![]).unwrap_or_else(|e| panic!("{case:?}: {e}"));
             let names: Vec<&str> = lowered.module.functions.iter().map(|f| &*f.name).collect();
@@ -258,7 +259,7 @@ fn layout_changes_no_results() {
         let shape: Vec<usize> = [&[case.images, case.inputs], &case.input[..]].concat();
         let inputs = [Data::Tensor(generate::tensor(&mut Rng::new(3), DType::F32, shape, false))];
         let expected = eval(&f, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
-        for bytes in [16, 32] {
+        for bytes in [16, 32, 64] {
             let blocked = layout(&f, machine(bytes)).unwrap_or_else(|e| panic!("{case:?}: {e}"));
             verify(&blocked).unwrap_or_else(|e| panic!("{case:?}: {e}\n{blocked}"));
             let got = eval(&blocked, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}\n{blocked}"));

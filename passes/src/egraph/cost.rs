@@ -25,13 +25,16 @@ pub struct CostModel {
     speed: u64,
     /// Elements of four bytes that one instruction does.
     lanes: u64,
+    /// Channels of the smallest blocks.
+    block: u64,
 }
 
 impl CostModel {
     pub fn new(machine: Machine) -> CostModel {
         let lanes = u64::from(machine.lanes(4));
         // Two units, about 3.2 per nanosecond; a product that is not fused takes two instructions.
-        CostModel { speed: lanes * if machine.fused { 6400 } else { 3200 }, lanes }
+        let block = machine.blocks().last().map_or(1, |n| n as u64);
+        CostModel { speed: lanes * if machine.fused { 6400 } else { 3200 }, lanes, block }
     }
 
     /// The cost of a term by its name, what is known of its children, and of itself.
@@ -105,7 +108,7 @@ impl CostModel {
         let Some(w) = kids[1].tensor() else { return 0 };
         let depth: u64 = w.shape.iter().skip(1).map(size).product();
         // Outputs that divide into vectors get blocks of them.
-        let blocks = size(&w.shape[0]).is_multiple_of(self.lanes) && w.shape[1] != Dim::ONE;
+        let blocks = size(&w.shape[0]).is_multiple_of(self.block) && w.shape[1] != Dim::ONE;
         self.products(count(own).saturating_mul(depth), depth >= 16 || blocks, moved)
     }
 }

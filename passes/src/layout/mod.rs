@@ -1,4 +1,4 @@
-//! Convolutions get their channels in blocks of one vector, and so does what lies between them. The blocked layout is nothing but another shape:
+//! Convolutions get their channels in blocks of one vector (or half of one, if they do not divide otherwise), and so does what lies between them. The blocked layout is nothing but another shape:
 //! `[n, c, space..]` becomes `[n, c / b, space.., b]`, and the conversions at the seams are a reshape and a transpose.
 //!
 //! Which nodes are computed in blocks is a question of cost: the time that convolutions win against the bytes that are converted. It starts with all
@@ -20,11 +20,10 @@ const ROUNDS: usize = 8;
 
 /// The function with blocks of channels where they pay.
 pub fn layout(func: &Func, machine: Machine) -> Result<Func> {
-    let block = i64::from(machine.lanes(4));
-    let mut choice = Choice::new(func, machine, block);
+    let mut choice = Choice::new(func, machine);
     choice.improve();
     choice.drop_regions_that_cost();
-    Rewrite::new(func, block, machine, &choice.blocked).run(&|f| layout(f, machine))
+    Rewrite::new(func, machine, &choice.blocked).run(&|f| layout(f, machine))
 }
 
 /// The function without the blocks that lowering has no kernels for.
@@ -35,7 +34,7 @@ pub(crate) fn without_odd_blocks(func: &Func, machine: Machine) -> Result<Func> 
         return Ok(func.clone());
     }
     let none = vec![false; func.nodes().len()];
-    let mut rewrite = Rewrite::new(func, 1, machine, &none);
+    let mut rewrite = Rewrite::new(func, machine, &none);
     rewrite.odd = func.nodes().iter().map(|n| is_blocked(&n.op) && !blocked::suits(func, n, machine)).collect();
     rewrite.run(&|f| without_odd_blocks(f, machine))
 }
@@ -44,11 +43,11 @@ fn is_blocked(op: &Op) -> bool {
     matches!(op, Op::Conv { in_block, out_block, .. } if *in_block > 1 || *out_block > 1)
 }
 
-/// The sizes of a tensor with channels that divide into blocks.
-fn blockable(ty: &Type, block: i64) -> Option<&[Dim]> {
+/// The sizes of a tensor with channels that divide into blocks, and the size of these.
+fn blockable(ty: &Type, machine: Machine) -> Option<(&[Dim], i64)> {
     let t = ty.as_tensor().ok()?;
-    let channels = t.shape.get(1)?.as_const()?;
-    (block > 1 && channels > 0 && channels % block == 0).then_some(&t.shape)
+    let block = machine.block(t.shape.get(1)?.as_const()?)?;
+    Some((&t.shape, block))
 }
 
 /// Has a tensor the same elements in the same order with and without blocks?
@@ -67,7 +66,7 @@ fn elements(shape: &[Dim]) -> i64 {
 /// Which nodes are computed in blocks.
 struct Choice<'f> {
     func: &'f Func,
-    block: i64,
+    machine: Machine,
     users: Vec<Vec<Value>>,
     /// What a convolution wins in blocks; nothing for all others.
     won: Vec<i64>,
@@ -77,33 +76,34 @@ struct Choice<'f> {
 }
 
 impl<'f> Choice<'f> {
-    fn new(func: &'f Func, machine: Machine, block: i64) -> Choice<'f> {
+    fn new(func: &'f Func, machine: Machine) -> Choice<'f> {
         let n = func.nodes().len();
         let mut users = vec![Vec::new(); n];
         for (v, node) in func.values() {
             node.args.iter().for_each(|a| users[a.0 as usize].push(v));
         }
-        let mut choice = Choice { func, block, users, won: vec![0; n], blocked: vec![false; n], takes: vec![false; n] };
+        let mut choice =
+            Choice { func, machine, users, won: vec![0; n], blocked: vec![false; n], takes: vec![false; n] };
         for (v, node) in func.values() {
             let at = v.0 as usize;
             match &node.op {
                 Op::Conv { .. } => {
-                    if let Some(won) = choice.won_by(v, machine) {
+                    if let Some(won) = choice.won_by(v) {
                         (choice.won[at], choice.blocked[at]) = (won, true);
                     }
-                    choice.takes[at] = rewrite::takes_only(func, v, block, machine).is_some();
+                    choice.takes[at] = rewrite::takes_only(func, v, machine).is_some();
                 }
-                _ => choice.blocked[at] = rewrite::carries(func, v, block),
+                _ => choice.blocked[at] = rewrite::carries(func, v, machine),
             }
         }
         choice
     }
 
     /// What a convolution wins by blocks, if it can have them.
-    fn won_by(&self, v: Value, machine: Machine) -> Option<i64> {
+    fn won_by(&self, v: Value) -> Option<i64> {
         let node = self.func.node(v);
-        let out = blockable(&node.ty, self.block)?;
-        rewrite::in_blocks(self.func, v, self.block, machine)?;
+        let (out, _) = blockable(&node.ty, self.machine)?;
+        rewrite::in_blocks(self.func, v, self.machine)?;
         let Type::Tensor(w) = self.func.ty(node.args[1]) else { return None };
         let products = elements(out).saturating_mul(elements(&w.shape[1..]));
         let alone = w.shape[1] == Dim::ONE;
@@ -119,7 +119,7 @@ impl<'f> Choice<'f> {
         self.blocked[user.0 as usize]
             && match &self.func.node(user).op {
                 Op::Conv { .. } => {
-                    self.func.node(user).args[0] == operand && blockable(self.func.ty(operand), self.block).is_some()
+                    self.func.node(user).args[0] == operand && blockable(self.func.ty(operand), self.machine).is_some()
                 }
                 op => rewrite::takes_blocks(op, self.func.node(user).args.iter().position(|a| *a == operand)),
             }
@@ -128,7 +128,7 @@ impl<'f> Choice<'f> {
     /// What converting a node's result costs.
     fn cost(&self, v: Value) -> i64 {
         let node = self.func.node(v);
-        let Some(shape) = blockable(&node.ty, self.block) else { return 0 };
+        let Some((shape, _)) = blockable(&node.ty, self.machine) else { return 0 };
         if matches!(node.op, Op::Const { .. } | Op::Broadcast { .. }) || is_same_in_blocks(shape) {
             return 0;
         }

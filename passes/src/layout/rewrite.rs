@@ -1,17 +1,16 @@
 //! Nodes with and without blocks: what each op is over blocks of channels, and the conversions between the two forms.
 use super::{blockable, is_same_in_blocks, is_single};
 use crate::{Error, Machine, Result, lower::blocked};
-use numrsc_ir::{Data, Dim, Env, Func, Node, Op, Value, eval_op};
+use numrsc_ir::{Data, Dim, Env, Func, Node, Op, Type, Value, eval_op};
 
-/// Is an op the same in blocks, given operands in blocks?
-pub(super) fn carries(func: &Func, v: Value, block: i64) -> bool {
+/// Is an op the same in blocks, given operands in blocks of the same size?
+pub(super) fn carries(func: &Func, v: Value, machine: Machine) -> bool {
     let node = func.node(v);
-    if blockable(&node.ty, block).is_none() {
-        return false;
-    }
+    let Some((_, block)) = blockable(&node.ty, machine) else { return false };
     let operand = |i: usize| func.ty(node.args[i]);
-    let operands_fit = || node.args.iter().all(|a| blockable(func.ty(*a), block).is_some());
-    let first_fits = || blockable(operand(0), block).is_some();
+    let fits = |ty: &Type| blockable(ty, machine).is_some_and(|(_, b)| b == block);
+    let operands_fit = || node.args.iter().all(|a| fits(func.ty(*a)));
+    let first_fits = || fits(operand(0));
     let whole = |d: &Dim| d.as_const().is_some_and(|c| c % block == 0);
     match &node.op {
         Op::Map { .. } | Op::Concat { .. } => operands_fit(),
@@ -39,15 +38,15 @@ pub(super) fn takes_blocks(op: &Op, operand: Option<usize>) -> bool {
 }
 
 /// A plain convolution in blocks, if there is a kernel for it. Channels of the operand that do not divide into blocks stay as they are.
-pub(super) fn in_blocks(func: &Func, v: Value, block: i64, machine: Machine) -> Option<Op> {
-    let divides = blockable(func.ty(func.node(v).args[0]), block).is_some();
-    blockable(&func.node(v).ty, block)?;
-    with_blocks(func, v, [if divides { block } else { 1 }, block], machine)
+pub(super) fn in_blocks(func: &Func, v: Value, machine: Machine) -> Option<Op> {
+    let operand = blockable(func.ty(func.node(v).args[0]), machine);
+    let (_, block) = blockable(&func.node(v).ty, machine)?;
+    with_blocks(func, v, [operand.map_or(1, |(_, b)| b), block], machine)
 }
 
 /// A plain convolution whose operand is in blocks, but not its result.
-pub(super) fn takes_only(func: &Func, v: Value, block: i64, machine: Machine) -> Option<Op> {
-    blockable(func.ty(func.node(v).args[0]), block)?;
+pub(super) fn takes_only(func: &Func, v: Value, machine: Machine) -> Option<Op> {
+    let (_, block) = blockable(func.ty(func.node(v).args[0]), machine)?;
     with_blocks(func, v, [block, 1], machine)
 }
 
@@ -66,7 +65,6 @@ fn with_blocks(func: &Func, v: Value, blocks: [i64; 2], machine: Machine) -> Opt
 /// A function in the course of being rewritten.
 pub(super) struct Rewrite<'f> {
     func: &'f Func,
-    block: i64,
     machine: Machine,
     /// Which nodes are computed in blocks.
     blocked: &'f [bool],
@@ -79,21 +77,12 @@ pub(super) struct Rewrite<'f> {
 }
 
 impl<'f> Rewrite<'f> {
-    pub(super) fn new(func: &'f Func, block: i64, machine: Machine, blocked: &'f [bool]) -> Rewrite<'f> {
+    pub(super) fn new(func: &'f Func, machine: Machine, blocked: &'f [bool]) -> Rewrite<'f> {
         let n = func.nodes().len();
         let mut out = Func::new();
         out.param_names.clone_from(&func.param_names);
         out.result_names.clone_from(&func.result_names);
-        Rewrite {
-            func,
-            block,
-            machine,
-            blocked,
-            odd: vec![false; n],
-            out,
-            plain: vec![None; n],
-            in_blocks: vec![None; n],
-        }
+        Rewrite { func, machine, blocked, odd: vec![false; n], out, plain: vec![None; n], in_blocks: vec![None; n] }
     }
 
     /// The new function; `nested` does the same to nested ones.
@@ -130,7 +119,7 @@ impl<'f> Rewrite<'f> {
     fn takes_blocks_of_operand(&self, v: Value) -> Option<Op> {
         let operand = *self.func.node(v).args.first()?;
         let blocked = self.blocked[operand.0 as usize] && self.plain[operand.0 as usize].is_none();
-        blocked.then(|| takes_only(self.func, v, self.block, self.machine)).flatten()
+        blocked.then(|| takes_only(self.func, v, self.machine)).flatten()
     }
 
     /// Add a node; views of constants are constants.
@@ -148,8 +137,13 @@ impl<'f> Rewrite<'f> {
         self.func.ty(v).as_tensor().map_or(vec![], |t| t.shape.clone())
     }
 
-    fn blocked_shape(&self, shape: &[Dim]) -> Vec<Dim> {
-        let block = Dim::Const(self.block);
+    /// The size of the blocks of a node that can have them.
+    fn block(&self, v: Value) -> i64 {
+        blockable(self.func.ty(v), self.machine).expect("channels that divide into blocks").1
+    }
+
+    fn blocked_shape(&self, shape: &[Dim], block: i64) -> Vec<Dim> {
+        let block = Dim::Const(block);
         [&[shape[0].clone(), shape[1].floor_div(&block)], &shape[2..], &[block]].concat()
     }
 
@@ -174,7 +168,7 @@ impl<'f> Rewrite<'f> {
         }
         let x = self.plain[at].expect("nodes come before their users");
         let shape = self.shape(v);
-        let x = self.split(x, &shape, 1, self.block)?;
+        let x = self.split(x, &shape, 1, self.block(v))?;
         self.in_blocks[at] = Some(x);
         Ok(x)
     }
@@ -209,13 +203,13 @@ impl<'f> Rewrite<'f> {
         let zero = [Dim::ZERO];
         let op = match &node.op {
             Op::Conv { .. } => {
-                let op = in_blocks(self.func, v, self.block, self.machine).expect("chosen for blocks");
+                let op = in_blocks(self.func, v, self.machine).expect("chosen for blocks");
                 let divides = matches!(op, Op::Conv { in_block, .. } if in_block > 1);
                 let x = if divides { self.blocks(node.args[0])? } else { self.plain(node.args[0])? };
                 let w = self.plain(node.args[1])?;
                 return self.push(op, &[x, w]);
             }
-            Op::Broadcast { shape, axes } => return self.broadcast(node.args[0], shape, axes),
+            Op::Broadcast { shape, axes } => return self.broadcast(node.args[0], shape, axes, self.block(v)),
             Op::Map { .. } | Op::Concat { .. } => {
                 let args = node.args.iter().map(|&a| self.blocks(a)).collect::<Result<Vec<Value>>>()?;
                 return self.push(node.op.clone(), &args);
@@ -233,10 +227,10 @@ impl<'f> Rewrite<'f> {
             }
             Op::Pad { low, high } => Op::Pad { low: [low, &zero[..]].concat(), high: [high, &zero[..]].concat() },
             Op::Slice { starts, sizes, steps } => {
-                let block = Dim::Const(self.block);
+                let block = self.block(v);
                 let mut starts = [starts, &zero[..]].concat();
-                starts[1] = starts[1].floor_div(&block);
-                Op::Slice { starts, sizes: self.blocked_shape(sizes), steps: [&steps[..], &[1]].concat() }
+                starts[1] = starts[1].floor_div(&Dim::Const(block));
+                Op::Slice { starts, sizes: self.blocked_shape(sizes, block), steps: [&steps[..], &[1]].concat() }
             }
             op => op.clone(),
         };
@@ -248,7 +242,7 @@ impl<'f> Rewrite<'f> {
     }
 
     /// Something repeated, in blocks. What it is repeated from stays as it is unless it has channels.
-    fn broadcast(&mut self, x: Value, shape: &[Dim], axes: &[i64]) -> Result<Value> {
+    fn broadcast(&mut self, x: Value, shape: &[Dim], axes: &[i64], block: i64) -> Result<Value> {
         let of = self.shape(x);
         let mut axes = axes.to_vec();
         let split = axes.iter().position(|&a| a == 1).filter(|&i| of[i] != Dim::ONE);
@@ -260,12 +254,12 @@ impl<'f> Rewrite<'f> {
                     Some(blocks) if axis == 1 => blocks,
                     _ => {
                         let plain = self.plain(x)?;
-                        self.split(plain, &of, axis, self.block)?
+                        self.split(plain, &of, axis, block)?
                     }
                 }
             }
         };
-        self.push(Op::Broadcast { shape: self.blocked_shape(shape), axes }, &[x])
+        self.push(Op::Broadcast { shape: self.blocked_shape(shape, block), axes }, &[x])
     }
 
     /// A convolution with blocks, as one without.

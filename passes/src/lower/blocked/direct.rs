@@ -315,11 +315,11 @@ impl<'c> Direct<'c> {
         &(&(pixel * &Dim::Const(vectors)) + &Dim::Const(vector)) * &Dim::Const(self.conv.lanes)
     }
 
-    /// The least and the largest number of pixels of a block, where they are known.
-    fn block_pixels(&self) -> Option<(i64, i64)> {
+    /// The numbers of pixels that blocks have, where they are known.
+    fn block_pixels(&self) -> Option<[i64; 2]> {
         let (all, blocks) = (self.output[0].as_const()?, self.blocks.as_const()?.max(1));
         let row = Dim::product(&self.output[1..]).as_const()?;
-        Some((all / blocks * row, all.div_euclid(blocks) * row + if all % blocks > 0 { row } else { 0 }))
+        Some([all / blocks * row, ceil_div(all, blocks) * row])
     }
 
     /// The sizes of what is read: the copy's, or the operand's.

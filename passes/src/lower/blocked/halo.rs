@@ -87,7 +87,7 @@ impl Halo {
         let operand = cx.pointer_of(conv.x);
         let buffer = cx.buffer_of(conv.x);
         let elements = cx.length(buffer);
-        let lanes = conv.lanes as u32;
+        let lanes = if conv.channels == 1 { conv.lanes } else { conv.lanes.min(conv.channels) } as u32;
         for (from, to, copies) in [(zero, low, false), (low, high, true), (high, all, false)] {
             self.run(cx, from, to, lanes, &mut |cx, at, lanes| {
                 let ty = Ty::vector(Elem::F32, lanes);

@@ -37,17 +37,23 @@ const MAX_VECTORS: i64 = 3;
 pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
     let Op::Conv { groups, in_block, out_block, .. } = &node.op else { return false };
     let Op::Const { value: w } = &func.node(node.args[1]).op else { return false };
-    let lanes = i64::from(machine.lanes(4));
-    let is_vector = lanes > 1 && [*in_block, *out_block].iter().all(|&b| b == lanes || b == 1);
-    if !is_vector || *in_block + *out_block == 2 || w.dtype() != DType::F32 || w.is_empty() || w.rank() < 3 {
+    let is_vector = |b: i64| b == 1 || machine.blocks().any(|block| block == b);
+    if !is_vector(*in_block)
+        || !is_vector(*out_block)
+        || *in_block + *out_block == 2
+        || w.dtype() != DType::F32
+        || w.is_empty()
+        || w.rank() < 3
+    {
         return false;
     }
     let (outputs, inputs) = (w.shape()[0] as i64, w.shape()[1] as i64);
     let Some(phases) = Phases::of(func, node) else { return false };
-    if is_depthwise(w, *groups) && *in_block == lanes {
+    let lanes = lanes(*in_block, *out_block);
+    if is_depthwise(w, *groups) && *in_block > 1 {
         // Padding is left out, which changes nothing as long as no weight times zero is NaN.
         let finite = || w.to_f64s().iter().all(|w| w.is_finite());
-        return *out_block == lanes && phases.is_one() && outputs % lanes == 0 && w.rank() <= 4 && finite();
+        return in_block == out_block && phases.is_one() && outputs % lanes == 0 && w.rank() <= 4 && finite();
     }
     let result_fits = if *out_block == 1 {
         // Rows of the result are put together in memory of the worker, a panel at a time: it has all phases of them, or there are none.
@@ -56,6 +62,11 @@ pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
         (outputs / groups) % out_block == 0
     };
     inputs % in_block == 0 && result_fits
+}
+
+/// Lanes of vectors of outputs: as many as the result has in a block, if it has blocks.
+fn lanes(in_block: i64, out_block: i64) -> i64 {
+    if out_block > 1 { out_block } else { in_block }
 }
 
 fn is_depthwise(w: &Tensor, groups: i64) -> bool {
@@ -192,7 +203,7 @@ impl Conv {
         let space = w_shape.len() - 2;
         let x_shape: Vec<Dim> = frame.scope.shape(x).iter().map(|d| shared.size(d)).collect();
         let depthwise = *in_block > 1 && is_depthwise(weights(frame, w), *groups);
-        let lanes = *in_block.max(out_block);
+        let lanes = lanes(*in_block, *out_block);
         let mut phases = Phases::of(frame.scope.func, node).expect("a convolution that suits");
         phases.steps.iter_mut().chain(&mut phases.sizes).for_each(|d| *d = shared.size(d));
         let low = phases.low.iter().map(|d| shared.attribute(d)).collect();

@@ -1,5 +1,5 @@
 //! The innermost part: a few pixels times a few vectors of outputs, all accumulators in registers over the whole depth.
-use crate::lower::cx::Cx;
+use crate::lower::{cx::Cx, tile::ceil_div};
 use numrsc_ir::{
     Dim,
     dim::Sym,
@@ -9,8 +9,13 @@ use numrsc_ir::{
 /// More accumulators do not hide latencies better.
 const MAX_PIXELS: i64 = 14;
 const MAX_PIXELS_OF_ONE_VECTOR: i64 = 8;
+/// Tiles of so many pixels at most where their number is not known: 49 pixels and more are tiles of 8 and 7.
+const TYPICAL_PIXELS: i64 = 8;
 
-/// Loops over the depth with what to add to positions in operand and weights; how many steps are written out inside of them, and how far each moves in the
+/// Steps that are written out at most: with more of them, LLVM loads elements so early that registers run out.
+const MAX_STEPS: i64 = 8;
+
+/// Loops over the depth with what to add to positions in operand and weights; how many steps there are inside of them, and how far each moves in the
 /// operand. Every step reads `vectors` vectors of weights, one after the other.
 pub(super) struct Products {
     pub loops: Vec<(Sym, Dim)>,
@@ -34,10 +39,20 @@ impl Products {
     pub(super) fn add_to(&self, cx: &mut Cx<'_>, sums: &[V], load: &mut dyn FnMut(&mut Cx<'_>, i64, V) -> V) -> Vec<V> {
         let lanes = self.lanes as u32;
         let wide = Ty::vector(Elem::F32, lanes);
-        cx.carry(&self.loops, sums, &mut |cx, sums| {
-            let (x_at, w_at, x_step) = (cx.uniform(&self.x_at), cx.uniform(&self.w_at), cx.uniform(&self.x_step));
+        let written = if self.steps % MAX_STEPS == 0 { MAX_STEPS } else { self.steps };
+        let (mut loops, mut first) = (self.loops.clone(), Dim::ZERO);
+        if written < self.steps {
+            let parts = Dim::Const(self.steps / written);
+            let part = cx.variable(&parts);
+            first = &Dim::sym(part.clone()) * &Dim::Const(written);
+            loops.push((part, parts));
+        }
+        let x_at = &self.x_at + &(&first * &self.x_step);
+        let w_at = &self.w_at + &(&first * &Dim::Const(self.vectors * self.lanes));
+        cx.carry(&loops, sums, &mut |cx, sums| {
+            let (x_at, w_at, x_step) = (cx.uniform(&x_at), cx.uniform(&w_at), cx.uniform(&self.x_step));
             let mut sums = sums.to_vec();
-            for step in 0..self.steps {
+            for step in 0..written {
                 let w: Vec<V> = (0..self.vectors)
                     .map(|j| {
                         let offset = cx.b.i64((step * self.vectors + j) * self.lanes);
@@ -65,25 +80,20 @@ pub(super) fn most_pixels(registers: i64, vectors: i64) -> i64 {
     ((registers - vectors - 1) / vectors).clamp(1, most)
 }
 
-/// Call `body` for `count` pixels in tiles of almost equal size, at most `most`: with the first pixel of a tile and their number. `known` are the least and
-/// the largest count there is.
+/// Call `body` for `count` pixels in tiles of almost equal size, at most `most`: with the first pixel of a tile and their number. `known` are the two
+/// counts there are, the larger one last.
 pub(super) fn tiles(
     cx: &mut Cx<'_>,
     count: V,
-    known: Option<(i64, i64)>,
+    known: Option<[i64; 2]>,
     mut most: i64,
     body: &mut dyn FnMut(&mut Cx<'_>, &Dim, i64),
 ) {
-    // `n` pixels are tiles of `most` and `most - 1` if there are enough of them, or if there are as many tiles as that.
-    if let Some((least, largest)) = known
-        && least == largest
-    {
-        let tiles = (least + most - 1) / most;
-        most = (least + tiles - 1) / tiles.max(1);
-    }
-    let most = most.max(1);
-    let splits = |n: i64| n >= (n + most - 1) / most * (most - 1);
-    let always = known.is_some_and(|(least, largest)| (least..=largest).all(splits));
+    // `n` pixels are tiles of `size` and `size - 1` if there are enough of them, or if there are as many tiles as that.
+    let splits = |size: i64| known.is_some_and(|counts| counts.iter().all(|&n| n >= ceil_div(n, size) * (size - 1)));
+    most = known.map_or(most, |counts| most.min(counts[1])).max(1);
+    most = (ceil_div(most, 2)..=most).rev().find(|&size| splits(size)).unwrap_or(most.min(TYPICAL_PIXELS));
+    let always = splits(most);
     let (size, less, zero) = (cx.b.i64(most), cx.b.i64(most - 1), cx.b.i64(0));
     let rounded = cx.b.add(count, less);
     let tiles = cx.b.udiv(rounded, size);
@@ -92,7 +102,8 @@ pub(super) fn tiles(
     let mut small = cx.b.sub(tiles, large);
     if !always {
         let fits = cx.b.compare(Compare::Le, zero, large);
-        (large, small) = (cx.b.select(fits, large, zero), cx.b.select(fits, small, zero));
+        let whole = cx.b.udiv(count, size);
+        (large, small) = (cx.b.select(fits, large, whole), cx.b.select(fits, small, zero));
     }
     let middle = cx.b.mul(large, size);
     let mut from = |cx: &mut Cx<'_>, start: V, low: V, high: V, pixels: i64| {

@@ -14,6 +14,7 @@ use crate::lower::{
     gemm::once_per_block,
     index::unravel,
     shared::{Arg, Shared},
+    tile::ceil_div,
 };
 use numrsc_ir::{
     Dim, Tensor,
@@ -403,10 +404,10 @@ impl<'c> Winograd<'c> {
         });
     }
 
-    /// The least and the largest number of tiles of a block, where they are known.
-    fn block_tiles(&self) -> Option<(i64, i64)> {
+    /// The numbers of tiles that blocks have, where they are known.
+    fn block_tiles(&self) -> Option<[i64; 2]> {
         let (all, blocks) = (self.count.as_const()?, self.blocks.as_const()?.max(1));
-        Some((all / blocks, (all + blocks - 1) / blocks))
+        Some([all / blocks, ceil_div(all, blocks)])
     }
 
     fn transform_outputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V, pairs: &[Dim; 2]) {
