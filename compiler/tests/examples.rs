@@ -139,7 +139,7 @@ await fetch("report", { method: "POST", body: answers.join() });
 fn web() {
     digits();
     let example = Example::new("web");
-    let text = example.run();
+    let text = example.run(&example.commands()[0]);
     assert!(text.contains("digits.wasm") && text.contains("digits.js"), "{text}");
     fs::write(example.folder.join("people.html"), PEOPLE).unwrap();
     let report = Browser::open(&example.folder, "people.html").report().unwrap();
