@@ -268,6 +268,10 @@ impl Pool {
         let mut tensors: Vec<Known> = shapes.iter().map(|s| known(DType::F32, s, None)).collect();
         tensors.push(known(DType::F32, &[], Some(0.0)));
         worlds.push(Pool { tensors, lits: vec![Lit::float(DType::F32, 1.5)] });
+        // Products of integers.
+        let shapes: &[&[i64]] = &[&[2, 3], &[2, 2, 3], &[3], &[3, 1], &[1, 3]];
+        let tensors = shapes.iter().map(|s| known(DType::I32, s, None)).collect();
+        worlds.push(Pool { tensors, lits: vec![] });
         // Images, weights and what pads them.
         let shapes: &[&[i64]] = &[
             &[1, 2, 5],

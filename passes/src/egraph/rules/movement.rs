@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("pad-pad",               "(pad (pad ?x ?v ?l ?h) ?v ?m ?i)",                        "(pad ?x ?v (plus ?l ?m) (plus ?h ?i))").when(&["(not_negative ?l)", "(not_negative ?h)", "(not_negative ?m)", "(not_negative ?i)"]),
     rule("pad-transpose",         "(pad (transpose ?x ?p) ?v ?l ?h)",                        "(transpose (pad ?x ?v (permuted ?l (inverse ?p)) (permuted ?h (inverse ?p))) ?p)"),
     rule("concat-one",            "(concat ?x ?a)",                                          "?x"),
-    rule("concat-calls",          "(concat (call ?f ?x) (call ?f ?y) ?a)",                   "(call ?f (concat ?x ?y ?a))").when(&["(constant ?x)", "(constant ?y)"]), // joined weights stay narrow
+    rule("concat-casts",          "(concat (cast ?x ?t) (cast ?y ?t) ?a)",                   "(cast (concat ?x ?y ?a) ?t)").when(&["(constant ?x)", "(constant ?y)"]), // joined weights stay narrow
     rule("concat-transposes",     "(concat (transpose ?x ?p) (transpose ?y ?p) ?a)",         "(transpose (concat ?x ?y (at ?p ?a)) ?p)"),
 
     // Movement before functions of elements: the function first.

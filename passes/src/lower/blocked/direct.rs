@@ -5,7 +5,7 @@ use super::{
     super::pointwise::Kernel,
     Conv, Output, Panels,
     halo::Halo,
-    products::{Products, most_pixels, tiles},
+    products::{MAX_STEPS, Products, most_pixels, tiles},
 };
 use crate::lower::{
     cx::{Cx, Home},
@@ -402,7 +402,10 @@ impl<'c> Direct<'c> {
         let last = conv.window.len() - 1;
         let by_tap = conv.channels == 1 && conv.window[last] <= WRITTEN_OUT;
         let block = &(part * &Dim::Const(self.part)) + &variable(cx, self.part);
-        let mut x_at = &block * &(&Dim::product(&sizes) * &Dim::Const(conv.channels));
+        // Outside of the loops over taps: further inside, LLVM keeps an address in memory for every element.
+        let written = conv.channels.min(MAX_STEPS);
+        let first = &variable(cx, conv.channels / written) * &Dim::Const(written);
+        let mut x_at = &(&block * &(&Dim::product(&sizes) * &Dim::Const(conv.channels))) + &first;
         let mut w_at = block;
         for (d, &n) in conv.window.iter().enumerate() {
             let tap = if by_tap && d == last { Dim::ZERO } else { variable(cx, n) };
@@ -411,11 +414,11 @@ impl<'c> Direct<'c> {
                 x_at = &x_at + &(&(&tap * &Dim::Const(conv.dilations[d])) * &pitches[d]);
             }
         }
-        let w_at = &w_at * &Dim::Const(conv.channels * vectors * conv.lanes);
+        let w_at = &(&(&w_at * &Dim::Const(conv.channels)) + &first) * &Dim::Const(vectors * conv.lanes);
         let (steps, x_step) = match by_tap {
             true if conv.window[last] > 1 => (conv.window[last], &pitches[last] * &Dim::Const(conv.dilations[last])),
             true => (1, Dim::ZERO),
-            false => (conv.channels, Dim::ONE),
+            false => (written, Dim::ONE),
         };
         Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes }
     }

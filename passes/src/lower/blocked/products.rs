@@ -6,16 +6,16 @@ use numrsc_ir::{
     kernel::{Compare, Elem, Ty, V},
 };
 
-/// More accumulators do not hide latencies better.
-const MAX_PIXELS: i64 = 14;
+/// More accumulators do not hide latencies better, and LLVM needs a few registers of its own.
+const MAX_PIXELS: i64 = 12;
 const MAX_PIXELS_OF_ONE_VECTOR: i64 = 8;
 /// Tiles of so many pixels at most where their number is not known: 49 pixels and more are tiles of 8 and 7.
 const TYPICAL_PIXELS: i64 = 8;
 
-/// Steps that are written out at most: with more of them, LLVM loads elements so early that registers run out.
-const MAX_STEPS: i64 = 8;
+/// Channels of a block that are written out at most: with more of them, LLVM loads elements so early that registers run out.
+pub(super) const MAX_STEPS: i64 = 8;
 
-/// Loops over the depth with what to add to positions in operand and weights; how many steps there are inside of them, and how far each moves in the
+/// Loops over the depth with what to add to positions in operand and weights; how many steps are written out inside of them, and how far each moves in the
 /// operand. Every step reads `vectors` vectors of weights, one after the other.
 pub(super) struct Products {
     pub loops: Vec<(Sym, Dim)>,
@@ -39,20 +39,10 @@ impl Products {
     pub(super) fn add_to(&self, cx: &mut Cx<'_>, sums: &[V], load: &mut dyn FnMut(&mut Cx<'_>, i64, V) -> V) -> Vec<V> {
         let lanes = self.lanes as u32;
         let wide = Ty::vector(Elem::F32, lanes);
-        let written = if self.steps % MAX_STEPS == 0 { MAX_STEPS } else { self.steps };
-        let (mut loops, mut first) = (self.loops.clone(), Dim::ZERO);
-        if written < self.steps {
-            let parts = Dim::Const(self.steps / written);
-            let part = cx.variable(&parts);
-            first = &Dim::sym(part.clone()) * &Dim::Const(written);
-            loops.push((part, parts));
-        }
-        let x_at = &self.x_at + &(&first * &self.x_step);
-        let w_at = &self.w_at + &(&first * &Dim::Const(self.vectors * self.lanes));
-        cx.carry(&loops, sums, &mut |cx, sums| {
-            let (x_at, w_at, x_step) = (cx.uniform(&x_at), cx.uniform(&w_at), cx.uniform(&self.x_step));
+        cx.carry(&self.loops, sums, &mut |cx, sums| {
+            let (x_at, w_at, x_step) = (cx.uniform(&self.x_at), cx.uniform(&self.w_at), cx.uniform(&self.x_step));
             let mut sums = sums.to_vec();
-            for step in 0..written {
+            for step in 0..self.steps {
                 let w: Vec<V> = (0..self.vectors)
                     .map(|j| {
                         let offset = cx.b.i64((step * self.vectors + j) * self.lanes);

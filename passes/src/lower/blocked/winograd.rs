@@ -4,7 +4,7 @@
 use super::{
     super::pointwise::Kernel,
     Conv, Output, Panels,
-    products::{Products, most_pixels, tiles},
+    products::{MAX_STEPS, Products, most_pixels, tiles},
     transform::Transform,
 };
 use crate::lower::{
@@ -362,13 +362,20 @@ impl<'c> Winograd<'c> {
         tiles(cx, count, self.block_tiles(), most, &mut |cx, first, pixels| {
             let pointer = cx.element(seen, &(first * &Dim::Const(lanes)));
             let add_part = |cx: &mut Cx<'_>, part: &Dim, is_first: bool| {
-                let block = cx.variable(&Dim::Const(each));
+                let (steps, block) = (lanes.min(MAX_STEPS), cx.variable(&Dim::Const(each)));
                 let number = &(part * &Dim::Const(each)) + &Dim::sym(block.clone());
+                let (mut loops, mut channel) = (vec![(block, Dim::Const(each))], Dim::ZERO);
+                if steps < lanes {
+                    let parts = Dim::Const(lanes / steps);
+                    let part = cx.variable(&parts);
+                    channel = &Dim::sym(part.clone()) * &Dim::Const(steps);
+                    loops.push((part, parts));
+                }
                 let products = Products {
-                    x_at: &number * &Dim::Const(self.most * lanes),
-                    w_at: &number * &Dim::Const(lanes * vectors * lanes),
-                    loops: vec![(block, Dim::Const(each))],
-                    steps: lanes,
+                    x_at: &(&number * &Dim::Const(self.most * lanes)) + &channel,
+                    w_at: &(&(&number * &Dim::Const(lanes)) + &channel) * &Dim::Const(vectors * lanes),
+                    loops,
+                    steps,
                     x_step: Dim::ONE,
                     weights,
                     vectors,
