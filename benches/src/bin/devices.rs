@@ -91,7 +91,9 @@ fn measure(model: &Path, dims: &[(&str, i64)]) -> Result<Vec<Cost>> {
     let import = import::Options { dims, distinct_dims: false };
     let loaded = onnx::load(&model.join("model.onnx")).map_err(|e| e.to_string())?;
     let func = import::import(&loaded, &import).map_err(|e| e.to_string())?;
-    let shape = |ty: &numrsc_ir::Type| ty.as_tensor().ok().and_then(|t| t.static_shape()).ok_or("sizes are open");
+    let shape = |ty: &numrsc_ir::Type| {
+        ty.as_tensor().ok().and_then(numrsc_ir::TensorType::static_shape).ok_or("sizes are open")
+    };
     let data = |file: &str, info: &onnx::proto::ValueInfoProto, shape: Vec<usize>| -> Result<Tensor> {
         let ty = info.r#type.clone().ok_or("a type is missing")?;
         match conformance::load_data(&model.join("test_data_set_0").join(file), &ty)? {
