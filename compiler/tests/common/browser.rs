@@ -32,7 +32,10 @@ impl Browser {
             }
         });
         let profile = tempfile::tempdir().unwrap();
-        let mut command = Command::new("chromium");
+        // Debian's name, and Ubuntu's.
+        let is_there = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+        let program = ["chromium", "chromium-browser"].into_iter().find(is_there);
+        let mut command = Command::new(program.expect("a browser, which .ci/setup installs"));
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"]);
         command.args(["--no-first-run", "--disable-background-networking", "--disable-component-update"]);
         command.args(["--disable-sync", "--disable-extensions", "--no-proxy-server", "--window-size=900,700"]);
@@ -40,7 +43,7 @@ impl Browser {
         command.arg("--enable-logging=stderr").arg(format!("--user-data-dir={}", profile.path().display()));
         command.arg(format!("http://{address}/{page}"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(log(profile.path())).unwrap());
-        let process = command.spawn().unwrap_or_else(|e| panic!("chromium (.ci/setup installs it): {e}"));
+        let process = command.spawn().expect("a browser starts");
         Browser { process, profile, reports }
     }
 
