@@ -14,7 +14,7 @@ use crate::{Result, scalar, weights::widened_weight};
 use numrsc_ir::{
     DType, Dim, Op, Value,
     dim::Sym,
-    kernel::{Binary, Compare, Kind, Ty, V, build::Builder},
+    kernel::{Binary, Compare, Elem, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
 
@@ -198,7 +198,8 @@ impl Conv {
         // An odd number of panels lies in a row: those of one panel would share a few sets of the cache otherwise, if there is one.
         let pitch = if device { block } else { ((block / width) | 1) * width };
 
-        let bytes = &(&self.depth() * &Dim::Const(pitch)) * &Dim::Const(scalar::memory(self.dtype).size());
+        let elements = &(&self.depth() * &Dim::Const(pitch)) + &Dim::Const(i64::from(lanes));
+        let bytes = &elements * &Dim::Const(scalar::memory(self.dtype).size());
         let aligned = &bytes.ceil_div(&Dim::Const(64)) * &Dim::Const(64);
         let stride = cx.uniform(&aligned);
         let own = cx.b.mul(worker, stride);
@@ -380,7 +381,8 @@ impl Conv {
         self.copy_run(cx, source, packed, (shift, base, self.strides[d]), (from, low, high, to));
     }
 
-    /// `packed[shift + i]` for `i` in `from..to`: `source[base + i * stride]` for those in `low..high`, and 0 for the others.
+    /// `packed[shift + i]` for `i` in `from..to`: `source[base + i * stride]` for those in `low..high`, and 0 for the others. Lines are filled in
+    /// order, so vectors may go beyond their end: what is there comes later, or is never used.
     fn copy_run(
         &self,
         cx: &mut Cx<'_>,
@@ -390,36 +392,47 @@ impl Conv {
         (from, low, high, to): (V, V, V, V),
     ) {
         let elem = scalar::memory(self.dtype);
+        let all = self.lanes(cx);
         let zero = cx.b.bits(Ty::scalar(elem), 0);
+        let zeros = cx.b.splat(zero, all);
         let fill = |cx: &mut Cx<'_>, from: V, to: V| {
             let open = cx.b.open_for(&[]);
             let at = cx.b.add(shift, open.var);
-            cx.b.store(packed, at, zero);
-            cx.b.close_for(open, from, to, 1, vec![]);
+            cx.b.store(packed, at, zeros);
+            cx.b.close_for(open, from, to, i64::from(all), vec![]);
+        };
+        // So many elements at once, of which those before `high` are there.
+        let copy = |cx: &mut Cx<'_>, lanes: u32, ends: bool, from: V, to: V| {
+            let open = cx.b.open_for(&[]);
+            let factor = cx.b.i64(stride);
+            let scaled = cx.b.mul(open.var, factor);
+            let (index, at) = (cx.b.add(base, scaled), cx.b.add(shift, open.var));
+            let ty = Ty::vector(elem, lanes);
+            let x = if ends {
+                let left = cx.b.sub(high, open.var);
+                let (left, iota) = (cx.b.splat(left, lanes), cx.b.iota(Ty::vector(Elem::I64, lanes)));
+                let there = cx.b.compare(Compare::Lt, iota, left);
+                cx.b.load_fixed_masked(ty, source.pointer, index, there)
+            } else {
+                cx.check_bounds(&source.length, index, lanes, true);
+                cx.b.load_fixed(ty, source.pointer, index)
+            };
+            cx.b.store(packed, at, x);
+            cx.b.close_for(open, from, to, i64::from(lanes), vec![]);
         };
         fill(cx, from, low);
         let mut middle = low;
-        let lanes = if stride == 1 { self.lanes(cx) } else { 1 };
+        let lanes = if stride == 1 { all } else { 1 };
         if lanes > 1 {
             let count = cx.b.sub(high, low);
             let step = cx.b.i64(i64::from(lanes));
             let left = cx.b.urem(count, step);
             middle = cx.b.sub(high, left);
-            let open = cx.b.open_for(&[]);
-            let (index, at) = (cx.b.add(base, open.var), cx.b.add(shift, open.var));
-            cx.check_bounds(&source.length, index, lanes, true);
-            let x = cx.b.load_fixed(Ty::vector(elem, lanes), source.pointer, index);
-            cx.b.store(packed, at, x);
-            cx.b.close_for(open, low, middle, i64::from(lanes), vec![]);
+            copy(cx, lanes, false, low, middle);
         }
-        let open = cx.b.open_for(&[]);
-        let factor = cx.b.i64(stride);
-        let scaled = cx.b.mul(open.var, factor);
-        let (index, at) = (cx.b.add(base, scaled), cx.b.add(shift, open.var));
-        cx.check_bounds(&source.length, index, 1, true);
-        let x = cx.b.load_fixed(Ty::scalar(elem), source.pointer, index);
-        cx.b.store(packed, at, x);
-        cx.b.close_for(open, middle, high, 1, vec![]);
+        // A few elements are loaded at once where that is one instruction.
+        let by_mask = lanes > 1 && cx.shared.machine.vector_bytes > 16 && !cx.shared.sanitize;
+        copy(cx, if by_mask { lanes } else { 1 }, by_mask, middle, high);
         fill(cx, high, to);
     }
 

@@ -81,15 +81,29 @@ fn divide(x: &Dim, by: &Dim, extents: &HashMap<Sym, Dim>) -> (Dim, Dim) {
 
 /// Is `0 <= x < limit` for all values of the loop variables? Only what grows with every variable is tried.
 pub(crate) fn is_below(x: &Dim, limit: &Dim, extents: &HashMap<Sym, Dim>) -> bool {
-    let grows = x
-        .terms()
-        .iter()
-        .all(|t| t.coef >= 0 && t.factors.iter().all(|f| matches!(f, Atom::Sym(s) if Range::of_sym(s).low >= 0)));
-    if !grows {
+    if !grows(x) {
         return false;
     }
     let largest = x.subst(&|s| extents.get(s).map(|n| n - &Dim::ONE));
     largest.at_most(&(limit - &Dim::ONE)) == Some(true)
+}
+
+/// Does the expression grow with every variable, from no less than 0?
+fn grows(x: &Dim) -> bool {
+    let factor = |f: &Atom| match f {
+        Atom::Sym(s) => Range::of_sym(s).low >= 0,
+        Atom::FloorDiv(x, y) => grows(x) && y.as_const().is_some_and(|y| y > 0),
+        _ => false,
+    };
+    x.terms().iter().all(|t| t.coef >= 0 && t.factors.iter().all(factor))
+}
+
+/// A number that a variable is divided by, in a quotient by itself.
+pub(crate) fn divisor(x: &Dim, var: &Sym) -> Option<i64> {
+    x.terms().iter().flat_map(|t| &t.factors).find_map(|f| match f {
+        Atom::FloorDiv(x, y) if x.as_sym() == Some(var) => y.as_const(),
+        _ => None,
+    })
 }
 
 /// Does the expression hold a variable of a loop inside anything but a sum of products?

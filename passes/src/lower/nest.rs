@@ -2,7 +2,7 @@
 use super::{
     cx::{Cx, Home, Lane, View},
     fuse::MAX_LOOKUPS,
-    index::{is_tangled, linear, mentions, unravel},
+    index::{divisor, is_tangled, linear, mentions, unravel},
 };
 use crate::scalar;
 use numrsc_ir::{DType, Dim, Op, Value, dim::Sym, kernel::V};
@@ -67,6 +67,29 @@ impl Cx<'_> {
             }
         }
         self.nest_of(shape, &groups)
+    }
+
+    /// The same loops, but the last one as two where all addresses are sums of products then: vectors do not go across the seams of an axis that
+    /// was several. Only parts of that many rounds are worth it.
+    pub(crate) fn split_last(
+        &mut self,
+        nest: Nest,
+        least: u32,
+        reads: &mut dyn FnMut(&mut Self, &[Dim]) -> Vec<Dim>,
+    ) -> Nest {
+        let Some((var, Dim::Const(extent))) = nest.loops.last() else { return nest };
+        let part = reads(self, &nest.index).iter().filter_map(|p| divisor(p, var)).min();
+        let Some(part) = part.filter(|&n| n >= i64::from(least) && extent % n == 0) else { return nest };
+        let sizes = [Dim::Const(extent / part), Dim::Const(part)];
+        let [outer, inner] = sizes.each_ref().map(|n| self.variable(n));
+        let whole = linear(&[&outer, &inner].map(|s| Dim::sym(s.clone())), &sizes);
+        let index: Vec<Dim> = nest.index.iter().map(|d| d.subst(&|s| (s == var).then(|| whole.clone()))).collect();
+        if reads(self, &index).iter().any(|p| is_tangled(p, &self.extents)) {
+            return nest;
+        }
+        let before = &nest.loops[..nest.loops.len() - 1];
+        let loops = before.iter().cloned().chain([outer, inner].into_iter().zip(sizes)).collect();
+        Nest { loops, index }
     }
 
     fn nest_of(&mut self, shape: &[Dim], groups: &[Vec<usize>]) -> Nest {

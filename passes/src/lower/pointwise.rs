@@ -10,7 +10,7 @@ use crate::scalar;
 use numrsc_ir::{
     Dim, Value,
     dim::{Atom, Sym},
-    kernel::{Binary, Block, Compare, Function, Kind, Ty, V, build::Builder},
+    kernel::{Binary, Block, Compare, Elem, Function, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
 
@@ -103,11 +103,14 @@ impl Pointwise<'_> {
             .chain(head_axes)
             .collect();
 
-        let mut nest = cx.nest(&self.domain, &cuts, &mut |cx, index| {
+        let positions = &mut |cx: &mut Cx<'_>, index: &[Dim]| {
             let mut positions = reads_at(cx, index, None).positions;
             positions.push((self.to)(index));
             positions
-        });
+        };
+        let nest = cx.nest(&self.domain, &cuts, positions);
+        let vector = cx.shared.machine.lanes(Elem::F32.size() as u32);
+        let mut nest = cx.split_last(nest, vector, positions);
         let reads = reads_at(cx, &nest.index, nest.loops.last().map(|(var, _)| var));
         let to = (self.to)(&nest.index);
         let lanes = self.lanes(cx, &reads, &nest.loops);
