@@ -348,19 +348,21 @@ impl<'c> Direct<'c> {
         Pixel { pointer: cx.element(unit.source, &offset), offset, behind: 0 }
     }
 
-    /// Load an element that a pixel sees: that many elements behind its first.
-    fn load(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pixel: &Pixel, at: V) -> V {
-        let behind = cx.b.i64(pixel.behind);
-        let at = cx.b.add(at, behind);
-        let Some(start) = &unit.start else { return cx.b.load(Ty::F32, pixel.pointer, at) };
+    /// Load an element that a pixel sees: that many elements behind its first, and some more.
+    fn load(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pixel: &Pixel, (at, behind): (V, V)) -> V {
+        let first = cx.b.i64(pixel.behind);
+        let behind = cx.b.add(first, behind);
+        let pointer = cx.elements_behind(pixel.pointer, at);
+        let Some(start) = &unit.start else { return cx.b.load(Ty::F32, pointer, behind) };
         if cx.shared.sanitize {
             let before = cx.uniform(&(start + &pixel.offset));
             let position = cx.b.add(before, at);
+            let position = cx.b.add(position, behind);
             let buffer = cx.buffer_of(self.conv.x);
             let length = cx.length(buffer);
             cx.check_bounds(&length, position, 1, true);
         }
-        cx.b.load_fixed(Ty::F32, pixel.pointer, at)
+        cx.b.load_fixed(Ty::F32, pointer, behind)
     }
 
     /// The products of a tile in a part of the depth.
@@ -371,7 +373,7 @@ impl<'c> Direct<'c> {
         let panel = &(&(&unit.group * &Dim::Const(conv.out_vectors)) + vector) * &Dim::Const(conv.depth() * conv.lanes);
         let weights = cx.element(unit.weights, &panel);
         let products = self.products(cx, weights, vectors, part);
-        let mut load = |cx: &mut Cx<'_>, i: i64, at: V| self.load(cx, unit, &places[i as usize], at);
+        let mut load = |cx: &mut Cx<'_>, i: i64, at: (V, V)| self.load(cx, unit, &places[i as usize], at);
         let zeros = products.zeros(cx, pixels);
         let sums = products.add_to(cx, &zeros, &mut load);
         let Some(memory) = unit.sums else { return self.store(cx, unit, first, vector, vectors, &sums) };
@@ -494,6 +496,13 @@ impl Cx<'_> {
     /// The address of the element of a buffer of `f32` at a position.
     pub(super) fn element(&mut self, pointer: V, position: &Dim) -> V {
         let bytes = self.uniform(&(position * &Dim::Const(4)));
+        self.b.offset(pointer, bytes)
+    }
+
+    /// The address that many elements of `f32` behind another.
+    pub(super) fn elements_behind(&mut self, pointer: V, count: V) -> V {
+        let size = self.b.i64(4);
+        let bytes = self.b.mul(count, size);
         self.b.offset(pointer, bytes)
     }
 

@@ -35,8 +35,14 @@ impl Products {
         vec![zero; (pixels * self.vectors) as usize]
     }
 
-    /// Add to the sums of some pixels, vector by vector for each; `load` gives the element of a pixel at a position.
-    pub(super) fn add_to(&self, cx: &mut Cx<'_>, sums: &[V], load: &mut dyn FnMut(&mut Cx<'_>, i64, V) -> V) -> Vec<V> {
+    /// Add to the sums of some pixels, vector by vector for each; `load` gives the element of a pixel so many elements behind a position. These are two
+    /// numbers because LLVM takes a sum of them apart and keeps an address in memory for every step of every pixel.
+    pub(super) fn add_to(
+        &self,
+        cx: &mut Cx<'_>,
+        sums: &[V],
+        load: &mut dyn FnMut(&mut Cx<'_>, i64, (V, V)) -> V,
+    ) -> Vec<V> {
         let lanes = self.lanes as u32;
         let wide = Ty::vector(Elem::F32, lanes);
         cx.carry(&self.loops, sums, &mut |cx, sums| {
@@ -51,10 +57,9 @@ impl Products {
                     })
                     .collect();
                 let number = cx.b.i64(step);
-                let offset = cx.b.mul(x_step, number);
-                let at = cx.b.add(x_at, offset);
+                let behind = cx.b.mul(x_step, number);
                 for (i, sums) in sums.chunks_mut(self.vectors as usize).enumerate() {
-                    let x = load(cx, i as i64, at);
+                    let x = load(cx, i as i64, (x_at, behind));
                     let x = cx.b.splat(x, lanes);
                     sums.iter_mut().zip(&w).for_each(|(sum, w)| *sum = cx.b.muladd(x, *w, *sum));
                 }

@@ -382,10 +382,11 @@ impl<'c> Winograd<'c> {
                     lanes,
                 };
                 let zeros = products.zeros(cx, pixels);
-                let results = products.add_to(cx, &zeros, &mut |cx, i, at| {
-                    let behind = cx.b.i64(i * lanes);
-                    let at = cx.b.add(at, behind);
-                    cx.b.load(Ty::F32, pointer, at)
+                let results = products.add_to(cx, &zeros, &mut |cx, i, (at, behind)| {
+                    let first = cx.b.i64(i * lanes);
+                    let behind = cx.b.add(first, behind);
+                    let pointer = cx.elements_behind(pointer, at);
+                    cx.b.load(Ty::F32, pointer, behind)
                 });
                 for (n, mut sum) in results.into_iter().enumerate() {
                     let (i, j) = (n as i64 / vectors, n as i64 % vectors);
