@@ -28,6 +28,9 @@ pub(super) struct Products {
     pub lanes: i64,
 }
 
+/// Loads an element of a pixel by its number, so many elements behind a position.
+pub(super) type Load<'l> = dyn FnMut(&mut Cx<'_>, i64, (V, V)) -> V + 'l;
+
 impl Products {
     /// What sums of some pixels start with.
     pub(super) fn zeros(&self, cx: &mut Cx<'_>, pixels: i64) -> Vec<V> {
@@ -35,14 +38,9 @@ impl Products {
         vec![zero; (pixels * self.vectors) as usize]
     }
 
-    /// Add to the sums of some pixels, vector by vector for each; `load` gives the element of a pixel so many elements behind a position. These are two
+    /// Add to the sums of some pixels, vector by vector for each; a position and what an element lies behind it are two
     /// numbers because LLVM takes a sum of them apart and keeps an address in memory for every step of every pixel.
-    pub(super) fn add_to(
-        &self,
-        cx: &mut Cx<'_>,
-        sums: &[V],
-        load: &mut dyn FnMut(&mut Cx<'_>, i64, (V, V)) -> V,
-    ) -> Vec<V> {
+    pub(super) fn add_to(&self, cx: &mut Cx<'_>, sums: &[V], load: &mut Load<'_>) -> Vec<V> {
         let lanes = self.lanes as u32;
         let wide = Ty::vector(Elem::F32, lanes);
         cx.carry(&self.loops, sums, &mut |cx, sums| {
