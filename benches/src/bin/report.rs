@@ -1,6 +1,6 @@
 //! Runs all benchmarks and writes their results into `docs/benchmarks.md`, between the comments that mark them.
 //!
-//! `cargo run --release -p numrsc-benches --bin report [start|start-2|conv|load|size|embed|devices|compile|import …]`; without arguments, all of them.
+//! `cargo run --release -p numrsc-benches --bin report [conv|load|size|embed|devices|compile|import …]`; without arguments, all of them.
 use numrsc_benches::document;
 use std::{
     env,
@@ -8,9 +8,7 @@ use std::{
 };
 
 /// Block in the document, program, arguments.
-const BLOCKS: [(&str, &str, &[&str]); 9] = [
-    ("start", "start", &["--markdown"]),
-    ("start-2", "start", &["--markdown", "--threads", "2"]),
+const BLOCKS: [(&str, &str, &[&str]); 7] = [
     ("conv", "conv", &["--markdown"]),
     ("load", "load", &["--markdown"]),
     ("size", "size", &["--markdown"]),
