@@ -133,6 +133,11 @@ struct numrsc_error *numrsc_context_new(const struct numrsc_model *model,
                                         size_t threads,
                                         struct numrsc_context **context);
 
+// Compute with subnormal numbers, those below 1.2e-38 (`keep` is 1), or take them for 0 as by default (0): the former is exact, but takes many processors a
+// hundred times as long for each of them.
+struct numrsc_error *numrsc_keep_subnormals(struct numrsc_context *context,
+                                            int32_t keep);
+
 // Null is allowed.
 void numrsc_context_free(struct numrsc_context *context);
 

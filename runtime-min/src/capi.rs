@@ -229,6 +229,17 @@ pub unsafe extern "C" fn numrsc_context_new(
     })
 }
 
+/// Compute with subnormal numbers, those below 1.2e-38 (`keep` is 1), or take them for 0 as by default (0): the former is exact, but takes many processors a
+/// hundred times as long for each of them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn numrsc_keep_subnormals(context: *mut numrsc_context, keep: i32) -> *mut numrsc_error {
+    // SAFETY: as above.
+    guard(|| unsafe {
+        some_mut(context)?.context.keep_subnormals(keep != 0);
+        Ok(())
+    })
+}
+
 /// Null is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn numrsc_context_free(context: *mut numrsc_context) {

@@ -30,6 +30,7 @@ mod cpu;
 mod dtype;
 mod error;
 mod finish;
+mod float_mode;
 mod half;
 mod host;
 mod memory;

@@ -7,7 +7,7 @@
 //! closes the job when no part is left and waits until nobody is in: who wakes up too late finds it closed and delays nobody.
 //! Only then is the next job written, so nobody ever sees two.
 #![allow(unsafe_code)]
-use crate::context::KernelFn;
+use crate::{context::KernelFn, float_mode::FloatMode};
 use std::{
     cell::UnsafeCell,
     hint::spin_loop,
@@ -66,6 +66,8 @@ struct Job {
     parts: i64,
     /// Those with a share.
     threads: i64,
+    /// The caller's: who does a part must not matter.
+    mode: FloatMode,
 }
 
 impl Job {
@@ -91,9 +93,11 @@ impl Pool {
         unsafe extern "C" fn nothing(_: *const u64, _: i64, _: i64, _: i64) -> i32 {
             0
         }
+        let mode = FloatMode::current();
+        let none = Job { kernel: nothing, args: std::ptr::null(), extent: 0, parts: 1, threads: 1, mode };
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
-            job: UnsafeCell::new(Job { kernel: nothing, args: std::ptr::null(), extent: 0, parts: 1, threads: 1 }),
+            job: UnsafeCell::new(none),
             next: (0..threads).map(|_| Apart(AtomicI64::new(0))).collect(),
             failure: AtomicU64::new(u64::MAX),
             asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
@@ -124,7 +128,7 @@ impl Pool {
             return unsafe { kernel(args, 0, extent, 0) };
         }
         let shared = &*self.shared;
-        let job = Job { kernel, args, extent, parts, threads: helpers as i64 + 1 };
+        let job = Job { kernel, args, extent, parts, threads: helpers as i64 + 1, mode: FloatMode::current() };
         // SAFETY: the last job was closed and left by all, and `self` is borrowed exclusively.
         unsafe { *shared.job.get() = job };
         (0..).zip(&shared.next).for_each(|(thread, next)| next.0.store(job.share(thread), Relaxed));
@@ -193,7 +197,7 @@ impl Shared {
                 // SAFETY: whoever is in an open job may read it. `Pool::run` answers for the kernel.
                 unsafe {
                     let job = *self.job.get();
-                    while self.take_parts(job, worker as i64, job.parts) {}
+                    job.mode.within(|| while self.take_parts(job, worker as i64, job.parts) {});
                 }
                 // Nothing is left that others could do.
                 self.state.fetch_and(!OPEN, SeqCst);

@@ -7,6 +7,7 @@ use crate::{
     context::{RunContext, TensorSlots, address, pointer},
     error::{Error, Result, Text},
     finish,
+    float_mode::FloatMode,
     host::{self, State},
     memory::{Fixed, Memory},
     tensor::{TensorMut, TensorRef},
@@ -28,6 +29,7 @@ pub struct ContextIn<M: Memory> {
     /// The slots of inputs, those of outputs, the sizes of inputs, those of outputs.
     table: *mut u64,
     counts: Counts,
+    keeps_subnormals: bool,
     /// Whether the table holds the outputs of a run.
     has_outputs: bool,
 }
@@ -103,7 +105,7 @@ impl<M: Memory> ContextIn<M> {
         }
         memory.seal();
         let state = State::new(memory, threads);
-        Ok(ContextIn { model: model.clone(), state, table, counts, has_outputs: false })
+        Ok(ContextIn { model: model.clone(), state, table, counts, keeps_subnormals: false, has_outputs: false })
     }
 
     pub fn model(&self) -> &Model {
@@ -112,6 +114,12 @@ impl<M: Memory> ContextIn<M> {
 
     pub fn threads(&self) -> usize {
         self.state.threads
+    }
+
+    /// Whether to compute with subnormal numbers, those below 1.2e-38, rather than to take them for 0. That is exact, but takes many processors a hundred times as
+    /// long for each of them. By default they are taken for 0.
+    pub fn keep_subnormals(&mut self, keep: bool) {
+        self.keeps_subnormals = keep;
     }
 
     /// How many outputs the model has.
@@ -246,8 +254,10 @@ impl<M: Memory> ContextIn<M> {
             busy: AtomicU32::new(0),
             unused: 0,
         };
+        let callers = FloatMode::current();
+        let mode = if self.keeps_subnormals { callers } else { callers.flushing_subnormals() };
         // SAFETY: this is the entry that belongs to the manifest by which the tables were filled and checked.
-        let code = unsafe { (model.entry())(&raw mut context) };
+        let code = mode.within(|| unsafe { (model.entry())(&raw mut context) });
         if code == 0 {
             return Ok(());
         }

@@ -14,6 +14,7 @@ pub const SOURCES: &[(&str, &str)] = sources![
     "dtype.rs"
     "error.rs"
     "finish.rs"
+    "float_mode.rs"
     "half.rs"
     "host.rs"
     "lib.rs"

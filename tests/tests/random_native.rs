@@ -13,6 +13,7 @@ use numrsc_passes::{
     Machine,
     lower::{self, Lowered},
 };
+use numrsc_runtime::Context;
 use numrsc_tests::{
     generate::{self, Config},
     judge::{self, Count},
@@ -60,7 +61,11 @@ type Judge = fn(&Func, &[Data], Result<Vec<Data>, String>, u64) -> Result<Count,
 fn compiled(generator: Generator) -> impl Fn(&Func) -> Result<Box<Run>, String> {
     move |f| {
         let model = native::load(f, &options(generator))?;
-        Ok(Box::new(move |inputs: &[Data]| native::run(&model, inputs, 2)))
+        Ok(Box::new(move |inputs: &[Data]| {
+            let mut context = Context::with_threads(&model, 2).map_err(|e| e.to_string())?;
+            context.keep_subnormals(true);
+            native::run_in(&model, &mut context, inputs)
+        }))
     }
 }
 
@@ -165,7 +170,7 @@ fn local_interpreted() {
 }
 
 fn interpreted(f: &Func) -> Result<Box<Run>, String> {
-    let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true };
+    let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: true, pairs: true };
     let lowered = lower::lower(f, &lower::Options::new(machine)).map_err(|e| e.to_string())?;
     let types: Vec<_> =
         f.results().iter().map(|r| f.ty(*r).as_tensor().expect("results are tensors").clone()).collect();

@@ -251,6 +251,26 @@ fn indices_out_of_range_are_errors_of_the_run() {
     }
 }
 
+#[test]
+fn subnormal_numbers_are_kept_only_on_demand_and_by_all_threads() {
+    let text = "func(%0 \"x\": f32[n]) {\n  %1 = map %0 {f=mul(a0, 0.5:f32)} : f32[n]\n  return %1\n}\n";
+    let x = vec![f32::MIN_POSITIVE; 1 << 20];
+    for generator in GENERATORS {
+        let model = load(text, generator);
+        for threads in [1, 2] {
+            let mut context = Context::with_threads(&model, threads).unwrap();
+            for (keep, expected) in [(false, 0.0), (true, f32::MIN_POSITIVE / 2.0), (false, 0.0)] {
+                context.keep_subnormals(keep);
+                model.run_in_order(&mut context, &[TensorRef::new(&x, &[x.len()])]).unwrap();
+                let y: &[f32] = context.output(0).unwrap().as_slice().unwrap();
+                assert!(y.iter().all(|&y| y == expected), "{generator:?}, {threads} threads, keep: {keep}");
+                // The mode of the caller is what it was.
+                assert!(std::hint::black_box(f32::MIN_POSITIVE) / 2.0 > 0.0);
+            }
+        }
+    }
+}
+
 /// Reshapes and transposes in turn, such that no two of them cancel; their sizes are numbers, or multiples of `n`.
 fn chain_of_views(length: usize, n: &str, user: &str) -> String {
     let times = |k: usize| if n.is_empty() { format!("{k}") } else { format!("{k}*{n}") };
