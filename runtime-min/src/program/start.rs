@@ -56,7 +56,8 @@ fn model(auxiliary: &Auxiliary) -> Result<Model> {
     unsafe {
         let part = |start: *const u8, size: u64| slice::from_raw_parts(start, size as usize);
         let manifest = part(&raw const numrsc_model_manifest, numrsc_model_manifest_size);
-        if let Some(name) = Manifest::parse(manifest)?.cpu_features().find(|name| !cpu::has(name, auxiliary)) {
+        let processor = cpu::Processor::new(auxiliary);
+        if let Some(name) = Manifest::parse(manifest)?.cpu_features().find(|name| !processor.has(name)) {
             return Err(Error::CpuFeature { name: Text::new(name) }.into());
         }
         let weights = part(&raw const numrsc_model_weights, numrsc_model_weights_size);
