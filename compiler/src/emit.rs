@@ -15,6 +15,7 @@ use object::{
     },
 };
 use std::{
+    fs::File,
     io::{self, BufWriter, Write},
     path::Path,
 };
@@ -25,12 +26,14 @@ pub fn symbol_name(text: &str) -> String {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) { format!("model_{name}") } else { name }
 }
 
-/// Write a file that appears complete or not at all.
-pub fn write_file(
-    path: &Path,
-    content: impl FnOnce(&mut BufWriter<&mut std::fs::File>) -> io::Result<()>,
-) -> Result<()> {
+/// Write a file that appears complete or not at all. Devices and pipes are written to, not replaced.
+pub fn write_file(path: &Path, content: impl FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>) -> Result<()> {
     let failed = |source| Error::Io { file: path.to_owned(), source };
+    if is_special(path) {
+        let mut file = File::options().write(true).open(path).map_err(failed)?;
+        let mut writer = BufWriter::with_capacity(1 << 20, &mut file);
+        return content(&mut writer).and_then(|()| writer.flush()).map_err(failed);
+    }
     let mut builder = tempfile::Builder::new();
     // As for any new file: what the user's mask leaves of it.
     #[cfg(unix)]
@@ -41,6 +44,19 @@ pub fn write_file(
     drop(writer);
     file.persist(path).map_err(|e| failed(e.error))?;
     Ok(())
+}
+
+/// Let a finished file of a [`scratch_folder`] be another one.
+pub(crate) fn move_file(from: &Path, to: &Path) -> Result<()> {
+    if is_special(to) {
+        return write_file(to, |writer| io::copy(&mut File::open(from)?, writer).map(drop));
+    }
+    std::fs::rename(from, to).map_err(|source| Error::Io { file: to.to_owned(), source })
+}
+
+/// Is there something that is neither a file nor a folder?
+fn is_special(path: &Path) -> bool {
+    path.metadata().is_ok_and(|is| !is.is_file() && !is.is_dir())
 }
 
 /// An ELF object, whose names start with `symbol`.

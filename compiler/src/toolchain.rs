@@ -40,7 +40,7 @@ pub(crate) fn link(linker: &Path, format: Format, args: &[&str], inputs: &[&Path
     let linked = crate::emit::scratch_folder(output)?;
     let file = linked.path().join("linked");
     run(command.arg("-o").arg(&file))?;
-    std::fs::rename(&file, output).map_err(|source| Error::Io { file: output.to_owned(), source })
+    crate::emit::move_file(&file, output)
 }
 
 /// The compiler next to the linker.
