@@ -16,7 +16,8 @@ pub(super) enum Outside {
     Reflection(bool),
 }
 
-/// For each point, the elements of one axis that it is made of, along a last axis: their indices and weights.
+/// For each point, the elements of one axis that it is made of, along an axis before the last: their indices and weights. Neighbouring points are neighbours
+/// in memory then.
 pub(super) struct Taps<'g> {
     index: X<'g>,
     weight: X<'g>,
@@ -26,9 +27,8 @@ pub(super) struct Taps<'g> {
 pub(super) fn taps<'g>(at: X<'g>, n: &Dim, mode: &str, outside: Outside) -> Result<Taps<'g>> {
     let g = at.graph();
     let (count, first) = if mode == "linear" { (2, 0.0) } else { (4, -1.0) };
-    let shape = at.shape();
-    let at = at.unsqueeze(&[shape.len()])?;
-    let steps = g.range(at.dtype(), &Dim::Const(count))?;
+    let at = at.unsqueeze(&[at.rank() - 1])?;
+    let steps = g.range(at.dtype(), &Dim::Const(count))?.unsqueeze(&[1])?;
     let n = g.size(n)?.cast(at.dtype())?;
     let place = g.map([at, steps, n], |[c, t, n]| far(c, n).floor() + t + first)?;
     let weight = g.map([at, place, n], |[c, j, n]| {
@@ -67,12 +67,10 @@ pub(super) fn sample<'g>(x: X<'g>, shared: usize, taps: &[Taps<'g>]) -> Result<X
     if shape.len() != shared + 1 + rank {
         refuse!("{} does not have {rank} spatial axes after {}", x.ty(), shared + 1);
     }
-    // Axis i of the taps comes after the points, with size 1 for the others.
+    // Axis i of the taps, with size 1 for the others.
     let spread = |v: X<'g>, i: usize| {
-        let mut to = v.shape();
-        let count = to.pop().unwrap_or(Dim::ONE);
-        to.extend((0..rank).map(|j| if i == j { count.clone() } else { Dim::ONE }));
-        v.reshape(&to)
+        let others: Vec<usize> = (0..rank).filter(|j| *j != i).map(|j| shared + j).collect();
+        v.unsqueeze(&others)
     };
     let mut at = g.scalar(DType::I64, 0.0)?;
     let mut weight = g.scalar(x.dtype(), 1.0)?;
@@ -85,7 +83,7 @@ pub(super) fn sample<'g>(x: X<'g>, shared: usize, taps: &[Taps<'g>]) -> Result<X
     let values = x.reshape(&flat)?.gather(at, shared + 1, shared)?;
     let weight = weight.unsqueeze(&[shared])?;
     let parts = g.map([values, weight], |[v, w]| w.eq(0.0).select(v.lit(0.0), v * w))?;
-    let summed: Vec<usize> = (shared + 2..shared + 2 + rank).collect();
+    let summed: Vec<usize> = (shared + 1..shared + 1 + rank).collect();
     parts.sum(&summed, false)
 }
 

@@ -3,8 +3,8 @@
 use super::{Labels, both_classes, features, floats, transformed};
 use crate::onnx::import::Fail;
 use numrsc_ir::{
-    DType, Dim, ReduceFn,
-    build::{LoopOut, X},
+    DType, Dim, Elems, ReduceFn, Tensor,
+    build::{Graph, LoopOut, X},
     expr::S,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -236,7 +236,7 @@ impl Forest {
     /// One level down.
     fn step<'b>(&self, x: X<'b>, at: X<'b>) -> Result<X<'b>, Fail> {
         let g = x.graph();
-        let ints = |f: &dyn Fn(&Node) -> i64| g.ints(&self.nodes.iter().map(f).collect::<Vec<_>>())?.gather(at, 0, 0);
+        let ints = |f: &dyn Fn(&Node) -> i64| looked_up(g, &self.nodes.iter().map(f).collect::<Vec<_>>(), at);
         let feature = x.gather(ints(&|n| n.feature)?, 1, 1)?;
         let values = self.nodes.iter().map(|n| n.value).collect();
         let value = floats(g, x.dtype(), &[self.nodes.len()], values)?.gather(at, 0, 0)?;
@@ -272,22 +272,14 @@ impl Forest {
         combine: Combine,
     ) -> Result<X<'g>, Fail> {
         let g = x.graph();
-        // A table with one row per leaf.
-        let mut row = vec![0; self.nodes.len()];
-        let mut rows = 0;
-        for (i, n) in self.nodes.iter().enumerate().filter(|(_, n)| n.test.is_none()) {
-            debug_assert_eq!(n.yes, i);
-            row[i] = rows as i64;
-            rows += 1;
-        }
-        let mut table = vec![combine.neutral(); rows * targets];
+        // A table with a row for every node, of which only those of leaves are looked up: one number less to wait for than the number of the leaf.
+        let mut table = vec![combine.neutral(); self.nodes.len() * targets];
         for &(leaf, target, weight) in votes.iter().filter(|v| self.nodes[v.0].test.is_none()) {
-            let cell = &mut table[row[leaf] as usize * targets + target];
+            let cell = &mut table[leaf * targets + target];
             *cell = combine.apply(*cell, weight);
         }
-        let leaves = self.leaves(x)?;
-        let table = floats(g, x.dtype(), &[rows, targets], table)?;
-        let all = table.gather(g.ints(&row)?.gather(leaves, 0, 0)?, 0, 0)?;
+        let table = floats(g, x.dtype(), &[self.nodes.len(), targets], table)?;
+        let all = table.gather(self.leaves(x)?, 0, 0)?;
         let trees = self.roots.len() as f64;
         Ok(match combine {
             Combine::Sum => all.sum(&[1], false)?,
@@ -297,6 +289,19 @@ impl Forest {
             Combine::Max => all.max(&[1], false)?.map(|s| s.eq(f64::NEG_INFINITY).select(s.lit(0.0), s))?,
         })
     }
+}
+
+/// Elements of a table of numbers that are not negative, as i64. Walking a forest is waiting for tables, so they are as narrow as they can be.
+fn looked_up<'b>(g: &'b Graph, table: &[i64], at: X<'b>) -> Result<X<'b>, Fail> {
+    let dtype = match table.iter().max() {
+        Some(0..=0xff) => DType::U8,
+        Some(0..=0xffff) => DType::U16,
+        Some(0..=0xffff_ffff) => DType::U32,
+        _ => DType::I64,
+    };
+    let narrow = Elems::Int(table.iter().map(|&n| i128::from(n)).collect());
+    let table = g.constant(Tensor::from_elems(dtype, vec![table.len()], &narrow))?;
+    Ok(table.gather(at, 0, 0)?.cast(DType::I64)?)
 }
 
 #[derive(Clone, Copy)]
