@@ -93,6 +93,7 @@ impl Target {
     pub fn machine(&self) -> Machine {
         let has = |feature: &str| self.has(feature);
         let wide = ["avx512vl", "avx512bw", "avx512dq"].into_iter().all(has);
+        let plain = Machine { vector_bytes: 0, registers: 16, fused: false, halves: false, masks: false, pairs: false };
         match Architecture::of(&self.triple) {
             Some(Architecture::X86_64) => Machine {
                 vector_bytes: if wide {
@@ -105,20 +106,21 @@ impl Target {
                 registers: if has("avx512vl") { 32 } else { 16 },
                 fused: has("fma"),
                 halves: has("f16c"),
+                masks: wide,
+                pairs: true,
             },
-            Some(Architecture::AArch64) => Machine { vector_bytes: 16, registers: 32, fused: true, halves: true },
+            Some(Architecture::AArch64) => {
+                Machine { vector_bytes: 16, registers: 32, fused: true, halves: true, ..plain }
+            }
             Some(Architecture::RiscV32 | Architecture::RiscV64) => {
-                Machine { vector_bytes: if has("v") { 16 } else { 0 }, registers: 32, fused: has("f"), halves: false }
+                Machine { vector_bytes: if has("v") { 16 } else { 0 }, registers: 32, fused: has("f"), ..plain }
             }
             // NEON of 32 bits flushes denormal numbers to zero, so its vectors are of no use to us.
-            Some(Architecture::Arm) => Machine { vector_bytes: 0, registers: 16, fused: has("vfp"), halves: false },
-            Some(Architecture::Nvptx) => Machine { vector_bytes: 0, registers: 64, fused: true, halves: false },
-            Some(Architecture::Wasm) => {
-                // As many registers as the processors that most browsers run on. Fused arithmetic and halves are not part of the standard.
-                let vector_bytes = if has("simd128") { 16 } else { 0 };
-                Machine { vector_bytes, registers: 16, fused: false, halves: false }
-            }
-            None => Machine { vector_bytes: 0, registers: 16, fused: false, halves: false },
+            Some(Architecture::Arm) => Machine { fused: has("vfp"), ..plain },
+            Some(Architecture::Nvptx) => Machine { registers: 64, fused: true, ..plain },
+            // As many registers as the processors that most browsers run on. Fused arithmetic and halves are not part of the standard.
+            Some(Architecture::Wasm) => Machine { vector_bytes: if has("simd128") { 16 } else { 0 }, ..plain },
+            None => plain,
         }
     }
 

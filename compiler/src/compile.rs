@@ -71,6 +71,12 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(|func, _| numrsc_passes::fold(func)),
     },
     Pass {
+        name: "narrow",
+        from: Level::O2,
+        why: "after rules, which know products of one type, and after folding, as weights are looked at",
+        step: Step::Tensor(|func, cx| numrsc_passes::narrow(func, cx.machine)),
+    },
+    Pass {
         name: "layout",
         from: Level::O2,
         why: "after everything that knows convolutions by their plain layout, before loops are made of them",

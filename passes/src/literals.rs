@@ -32,6 +32,14 @@ pub fn literals(func: &Func) -> Result<Func> {
             Op::Loop { states, body, types } => {
                 Op::Loop { states: *states, body: literals(body)?.into(), types: types.clone() }
             }
+            // A part of what repeats one number repeats it as well: equal ones are one node then.
+            Op::Slice { sizes, .. } if same.contains_key(&v) => match &func.node(args[0]).op {
+                Op::Broadcast { axes, .. } if axes.is_empty() => {
+                    args.clone_from(&func.node(args[0]).args);
+                    Op::Broadcast { shape: sizes.clone(), axes: vec![] }
+                }
+                _ => node.op.clone(),
+            },
             other => other.clone(),
         };
         let args: Vec<Value> = args.iter().map(|a| placed[a]).collect();

@@ -14,6 +14,10 @@ pub struct Machine {
     pub fused: bool,
     /// Does it convert between `f32` and IEEE numbers of 16 bits?
     pub halves: bool,
+    /// Does it read and write some lanes of a vector as fast as all of them?
+    pub masks: bool,
+    /// Does one instruction multiply vectors of 16-bit integers and add up neighbouring products?
+    pub pairs: bool,
 }
 
 impl Machine {

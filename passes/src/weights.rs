@@ -1,6 +1,6 @@
-//! Constants that are kept narrow: products widen them as they load them.
+//! Operands that are kept narrow: products widen them as they load them.
 use crate::lower::packs;
-use numrsc_ir::{Func, Op, Scalar, Value, scalar::Step};
+use numrsc_ir::{DType, Func, Node, Op, Scalar, ScalarFn, Value, scalar::Step};
 
 /// Longer expressions are computed once, not at every load.
 const MAX_STEPS: usize = 6;
@@ -17,7 +17,8 @@ pub(crate) fn is_widened_weight(func: &Func, v: Value) -> bool {
         && !func.results().contains(&v)
         && users().next().is_some()
         && users().all(|n| match n.op {
-            Op::Conv { .. } => n.args[0] != v,
+            // Blocks of channels need constants.
+            Op::Conv { .. } => wide.dtype.is_int() && n.args[0] != v,
             _ => packs(func, n, v),
         })
 }
@@ -27,4 +28,16 @@ pub(crate) fn widened_weight(func: &Func, v: Value) -> Option<(Value, &Scalar)> 
     let (Op::Map { f }, [x]) = (&func.node(v).op, &func.node(v).args[..]) else { return None };
     let constant = matches!(&func.node(*x).op, Op::Const { value } if value.len() > 1);
     (constant && is_widened_weight(func, v)).then_some((*x, f))
+}
+
+/// The operands of a product of integers that widens both as it loads them: they have 16 bits or fewer.
+pub(crate) fn narrow_operands(func: &Func, node: &Node) -> Option<[Value; 2]> {
+    let is_product = matches!(node.op, Op::Contract { .. } | Op::Conv { groups: 1, .. });
+    let narrow = |v: Value| {
+        let (Op::Map { f }, [x]) = (&func.node(v).op, &func.node(v).args[..]) else { return None };
+        let dtype = func.ty(*x).as_tensor().ok()?.dtype;
+        let widens = *f == Scalar::convert(ScalarFn::Cast, DType::I32);
+        (widens && matches!(dtype, DType::I8 | DType::I16)).then_some(*x)
+    };
+    if is_product { Some([narrow(node.args[0])?, narrow(node.args[1])?]) } else { None }
 }

@@ -253,7 +253,8 @@ fn same(a: &Data, b: &Data) -> bool {
 
 #[test]
 fn layout_changes_no_results() {
-    let machine = |bytes| Machine { vector_bytes: bytes, registers: 16, fused: true, halves: true };
+    let machine =
+        |bytes| Machine { vector_bytes: bytes, registers: 16, fused: true, halves: true, masks: false, pairs: true };
     for case in cases().into_iter().filter(|c| c.input.len() == 2 && c.groups == 1) {
         let f = network(&case);
         let shape: Vec<usize> = [&[case.images, case.inputs], &case.input[..]].concat();
@@ -294,5 +295,60 @@ fn network(case: &Case) -> Func {
     let z = g.map([z, y, scale], |[z, y, s]| z + y * s).expect("a residual");
     let mean = z.reduce(numrsc_ir::ReduceFn::Max, &[2, 3], false).expect("the largest of each channel");
     let results = [z.value(), mean.value(), joined.value()];
+    g.finish(&results)
+}
+
+/// Numbers of channels that are rounded up, with everything that carries channels between convolutions: what they hold beyond the last one must not be seen.
+#[test]
+fn rounded_channels_change_no_results() {
+    let machine =
+        |bytes| Machine { vector_bytes: bytes, registers: 32, fused: true, halves: true, masks: false, pairs: true };
+    for [inputs, middle, outputs] in [[3, 61, 24], [16, 14, 15], [32, 24, 30], [7, 12, 40]] {
+        let f = excited(inputs, middle, outputs);
+        let inputs = [Data::Tensor(generate::tensor(&mut Rng::new(3), DType::F32, vec![2, inputs, 9, 8], false))];
+        let expected = eval(&f, &inputs).expect("a result");
+        let close = |got: &[Data]| {
+            expected.iter().zip(got).all(|(a, b)| {
+                let (a, b) = (numbers(a), numbers(b));
+                let scale = a.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-5 * scale)
+            })
+        };
+        for bytes in [16, 32, 64] {
+            let blocked = layout(&f, machine(bytes)).expect("a layout");
+            verify(&blocked).unwrap_or_else(|e| panic!("{e}\n{blocked}"));
+            let got = eval(&blocked, &inputs).unwrap_or_else(|e| panic!("{e}\n{blocked}"));
+            assert!(close(&got), "{middle} channels, {bytes} bytes\n{blocked}");
+        }
+        for generator in GENERATORS {
+            let model = native::load(&f, &options(generator)).expect("a model");
+            assert!(close(&native::run(&model, &inputs, 2).expect("a result")), "{generator:?} {middle} channels");
+        }
+    }
+}
+
+/// Convolutions of all and of single channels with a pool, a residual and a factor per channel that depends on the mean of all pixels.
+fn excited(inputs: usize, middle: usize, outputs: usize) -> Func {
+    let g = numrsc_ir::build::Graph::new();
+    let x = g.param(Type::tensor(DType::F32, [2, inputs, 9, 8].map(Dim::from).to_vec())).expect("a parameter");
+    let mut rng = Rng::new(1);
+    let mut constant = |shape: &[usize]| {
+        g.constant(generate::tensor(&mut rng, DType::F32, shape.to_vec(), false)).expect("a constant")
+    };
+    let window = |pad: i64| {
+        [1, 1].map(|stride| numrsc_ir::build::Window { stride, dilation: 1, low: pad.into(), high: pad.into() })
+    };
+    let first = x.conv(constant(&[middle, inputs, 3, 3]), &window(1), &[1, 1], 1).expect("a convolution");
+    let first = g.map([first, constant(&[middle, 1, 1])], |[y, b]| (y + b).max(0.0)).expect("bias");
+    let alone = first.conv(constant(&[middle, 1, 3, 3]), &window(1), &[1, 1], middle as i64).expect("a convolution");
+    let pooled = alone.window(numrsc_ir::ReduceFn::Max, &[3, 3], &window(1)).expect("a pool");
+    let sum = pooled.reduce(numrsc_ir::ReduceFn::Sum, &[2, 3], false).expect("a sum");
+    let mean = sum.map(|x| x / 72.0).expect("a mean").reshape(&[2, middle, 1, 1].map(Dim::from)).expect("a mean");
+    let few = mean.conv(constant(&[6, middle, 1, 1]), &window(0), &[1, 1], 1).expect("a convolution");
+    let factor = few.conv(constant(&[middle, 6, 1, 1]), &window(0), &[1, 1], 1).expect("a convolution");
+    let factor = factor.map(|x| (x / 6.0 + 0.5).max(0.0).min(1.0)).expect("a factor");
+    let scaled = g.map([pooled, factor, first], |[x, f, y]| x * f + y).expect("a residual");
+    let last = scaled.conv(constant(&[outputs, middle, 3, 3]), &window(1), &[1, 1], 1).expect("a convolution");
+    let results = [last.value(), scaled.value(), mean.value()];
     g.finish(&results)
 }

@@ -103,7 +103,7 @@ fn function(input: &str) -> Func {
 }
 
 fn lowered(input: &str) -> Lowered {
-    let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true };
+    let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: false, pairs: true };
     let lowered = lower(&function(input), &Options::new(machine));
     let lowered = lowered.unwrap_or_else(|e| panic!("{e}\n{input}"));
     kernel::verify(&lowered.module).unwrap_or_else(|e| panic!("{e}\n{input}"));
@@ -137,7 +137,16 @@ fn widen() {
     });
 }
 
-const AVX2: Machine = Machine { vector_bytes: 32, registers: 16, fused: true, halves: true };
+#[test]
+fn narrow() {
+    run("narrow", |input| {
+        let narrowed = numrsc_passes::narrow(&function(input), AVX2).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&narrowed).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        narrowed.to_string()
+    });
+}
+
+const AVX2: Machine = Machine { vector_bytes: 32, registers: 16, fused: true, halves: true, masks: false, pairs: true };
 
 /// Which composites are found.
 #[test]
@@ -165,7 +174,7 @@ fn optimise() {
 #[test]
 fn layout() {
     run("layout", |input| {
-        let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true };
+        let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: false, pairs: true };
         let func = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         let func = numrsc_passes::layout(&func, machine).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&func).unwrap_or_else(|e| panic!("{e}\n{input}"));

@@ -16,7 +16,8 @@ use numrsc_tests::{
 };
 use std::collections::BTreeSet;
 
-const MACHINE: Machine = Machine { vector_bytes: 32, registers: 16, fused: true, halves: true };
+const MACHINE: Machine =
+    Machine { vector_bytes: 32, registers: 16, fused: true, halves: true, masks: false, pairs: true };
 
 #[test]
 fn every_rule_is_sound() {

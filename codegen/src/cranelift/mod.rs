@@ -82,6 +82,8 @@ impl Cranelift {
             registers: self.abilities.registers,
             fused: self.abilities.fused,
             halves: false,
+            masks: false,
+            pairs: false,
         }
     }
 

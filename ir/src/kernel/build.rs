@@ -17,6 +17,8 @@ use std::collections::{HashMap, HashSet};
 pub struct Builder {
     /// May code use [`Convert::Half`]?
     pub halves: bool,
+    /// Does `muladd` round once?
+    pub fused: bool,
     kind: Kind,
     params: Vec<V>,
     types: Vec<Ty>,
@@ -60,6 +62,7 @@ impl Builder {
     pub fn new(kind: Kind, params: &[Ty]) -> Builder {
         let mut b = Builder {
             halves: false,
+            fused: false,
             kind,
             params: vec![],
             types: vec![],
@@ -465,6 +468,11 @@ impl Builder {
     pub fn load_fixed_masked(&mut self, ty: Ty, ptr: V, index: V, mask: V) -> V {
         let level = self.level(ptr).max(self.level(index)).max(self.level(mask)).max(self.guard_level());
         self.place(level, ty, Inst::Load { ptr, index, mask: Some(mask) })
+    }
+
+    /// Like [`Builder::load`], for the lanes of a mask; the others are 0.
+    pub fn load_masked(&mut self, ty: Ty, ptr: V, index: V, mask: V) -> V {
+        self.here(ty, Inst::Load { ptr, index, mask: Some(mask) })
     }
 
     pub fn store(&mut self, ptr: V, index: V, value: V) {

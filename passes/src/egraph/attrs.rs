@@ -39,6 +39,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("repeated",     |a| repeated(&tensor(&a[0])?.shape, &dims(a[1].leaf()?)?, &list(&a[2])?, &list(&a[3])?)),
     // Tables and their rows.
     ("few",          |a| truth(Dim::product(&tensor(&a[0])?.shape).as_const()? <= MAX_TABLE)),
+    ("no_wider",     |a| truth(!dtype(&a[0])?.is_int() || dtype(&a[0])?.bits() <= dtype(&a[1])?.bits())), // integers
     ("rows",         |a| Some(Fact::Lit(Lit::number(DType::I64, tensor(&a[0])?.shape.first()?.as_const()? as f64)))),
     ("first_row",    |a| shape_leaf(&[&[Dim::ONE], tensor(&a[0])?.shape.get(1..)?].concat())),
     ("squeezed",     |a| shape_leaf(&tensor(&a[0])?.shape.iter().filter(|d| **d != Dim::ONE).cloned().collect::<Vec<_>>())),

@@ -4,6 +4,7 @@
 //! Which nodes are computed in blocks is a question of cost: the time that convolutions win against the bytes that are converted. It starts with all
 //! nodes that could be, and leaves out what only costs, node by node and then region by region.
 mod rewrite;
+mod round;
 
 use crate::{Machine, Result, lower::blocked};
 use numrsc_ir::{DType, Dim, Func, Op, Type, Value};
@@ -20,10 +21,11 @@ const ROUNDS: usize = 8;
 
 /// The function with blocks of channels where they pay.
 pub fn layout(func: &Func, machine: Machine) -> Result<Func> {
-    let mut choice = Choice::new(func, machine);
+    let func = round::rounded(func, machine)?;
+    let mut choice = Choice::new(&func, machine);
     choice.improve();
     choice.drop_regions_that_cost();
-    Rewrite::new(func, machine, &choice.blocked).run(&|f| layout(f, machine))
+    Rewrite::new(&func, machine, &choice.blocked).run(&|f| layout(f, machine))
 }
 
 /// The function without the blocks that lowering has no kernels for.

@@ -16,7 +16,7 @@ use super::{
     shared::Arg,
     tile::{Tile, ceil_div},
 };
-use crate::{Result, scalar};
+use crate::{Result, scalar, weights::narrow_operands};
 use numrsc_ir::{
     Dim, Func, Op, Value,
     dim::Sym,
@@ -63,11 +63,12 @@ impl Attention {
         let last = shape.len().checked_sub(1)?;
         // Rows lie one after the other, and are summed over.
         let rows_together = a_sum[..] == [last as i64] && a_batch.iter().all(|b| (*b as usize) < a_batch.len());
-        if !rows_together || swaps(func, node) || columns(func, product)? > 1 {
+        let widens = |v: Value| narrow_operands(func, func.node(v)).is_some();
+        if !rows_together || swaps(func, node) || widens(product) || columns(func, product)? > 1 {
             return None;
         }
         let (scores, members) = between(fuser, product, top)?;
-        if swaps(func, func.node(scores)) || columns(func, scores)? != 1 {
+        if swaps(func, func.node(scores)) || widens(scores) || columns(func, scores)? != 1 {
             return None;
         }
         let variables = fuser.variables(&shape);
@@ -308,7 +309,10 @@ impl Pair<'_> {
         // Scores of a block of rows, for every size of element that there is.
         let length = Dim::product(&sizes.depth);
         let (block, height) = (block(&cx, attention, &length, &count), height(&cx, attention, &length));
-        let elements = &length * &Dim::Const(block);
+        // Rows begin with a cache line, and not all with one that falls into the same place of a cache.
+        let lines = length.ceil_div(&Dim::Const(ALIGN / 4)).floor_div(&Dim::Const(2));
+        let stride = cx.shared.size(&(&(&lines * &Dim::Const(ALIGN / 2)) + &Dim::Const(ALIGN / 4)));
+        let elements = &stride * &Dim::Const(block);
         let mut places: BTreeMap<i64, Dim> = BTreeMap::new();
         let mut bytes = Dim::ZERO;
         for stage in &attention.stages {
@@ -319,8 +323,8 @@ impl Pair<'_> {
                 at
             });
         }
-        let stride = cx.uniform(&bytes);
-        let own = cx.b.mul(worker, stride);
+        let each = cx.uniform(&bytes);
+        let own = cx.b.mul(worker, each);
         let own = cx.b.offset(scratch, own);
 
         let at =
@@ -344,11 +348,13 @@ impl Pair<'_> {
             let first_row = cx.fresh(false);
             cx.symbols.insert(first_row.clone(), span.0);
             let from = second.left.1.index(&batch.index, &rows.index, &[Dim::ZERO]);
-            let shape = cx.shape(second.left.0);
+            let mut shape = cx.shape(second.left.0);
+            *shape.last_mut().expect("rows") = stride.clone();
             let start = linear(&from, &shape).subst(&|s| (*s == row).then(|| Dim::sym(first_row.clone())));
             let local = |cx: &mut Cx<'_>, stage: &Stage| {
                 let place = cx.uniform(&places[&scalar::memory(cx.dtype(stage.value)).size()]);
-                Local { pointer: cx.b.offset(own, place), start: start.clone(), length: elements.clone() }
+                let pointer = cx.b.offset(own, place);
+                Local { pointer, start: start.clone(), row: stride.clone(), length: elements.clone() }
             };
             let memory = local(cx, &attention.stages[0]);
             let (gemm, ..) = first.gemm(cx, &first_sizes, &scores_at, &rights[0], &mut |cx, out| {
@@ -407,10 +413,11 @@ fn write(cx: &mut Cx<'_>, v: Value, index: &[Dim], (column, columns): (&Sym, &Di
     cx.reads(v, index, &mut reads);
     let widest = reads.widest.max(scalar::memory(dtype).size() as u32);
     let lanes = if reads.scalars_only { 1 } else { cx.shared.machine.lanes(widest) };
-    let (zero, end, shape) = (cx.b.i64(0), cx.uniform(columns), cx.shape(v));
+    let lanes = cx.lanes_along(column, lanes, &reads);
+    let (zero, end) = (cx.b.i64(0), cx.uniform(columns));
     cx.by_vectors(column, (zero, end), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
         let x = cx.value(v, index);
-        cx.store_in(dtype, to, &linear(index, &shape), x);
+        cx.store_in(v, index, to, x);
         vec![]
     });
 }

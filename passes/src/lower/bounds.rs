@@ -1,7 +1,8 @@
-//! Between which numbers the elements of an integer tensor lie, as far as constants and clamps tell: indices that are known to fit are not checked.
+//! Between which numbers the elements of an integer tensor lie, as far as types, constants and clamps tell: indices that are known to fit are not checked, and
+//! factors that fit narrower types are.
 use super::fuse::{Scope, is_view};
 use crate::scalar::range;
-use numrsc_ir::{DType, Op, Scalar, ScalarFn, Value, scalar::Step};
+use numrsc_ir::{DType, Func, Op, Scalar, ScalarFn, Value, scalar::Step};
 
 /// The least and the largest number there may be.
 type Bounds = (i64, i64);
@@ -14,56 +15,78 @@ const MAX_ELEMENTS: usize = 1 << 16;
 impl Scope<'_> {
     /// Do all elements of a tensor of indices lie in an axis of this size?
     pub(crate) fn fits_axis(&self, indices: Value, size: i64) -> bool {
-        self.bounds(indices, MAX_DEPTH).is_some_and(|(low, high)| low >= 0 && high < size)
+        bounds(self.func, indices, MAX_DEPTH).is_some_and(|(low, high)| low >= 0 && high < size)
     }
+}
 
-    fn bounds(&self, v: Value, depth: usize) -> Option<Bounds> {
-        let node = self.func.node(v);
-        let depth = depth.checked_sub(1)?;
-        match &node.op {
-            Op::Const { value } if value.len() <= MAX_ELEMENTS => {
-                let all = value.to_i64s()?;
-                Some((*all.iter().min()?, *all.iter().max()?))
-            }
-            Op::Map { f } => self.bounds_of_map(f, &node.args, depth),
-            // An element of the operand, whichever it is.
-            Op::Gather { .. } => self.bounds(node.args[0], depth),
-            op if is_view(op) => self.bounds(node.args[0], depth),
-            _ => None,
+/// Do all elements of a tensor fit an integer type?
+pub(crate) fn fits(func: &Func, v: Value, dtype: DType) -> bool {
+    bounds(func, v, MAX_DEPTH).is_some_and(|b| contains(dtype, b))
+}
+
+fn contains(dtype: DType, (low, high): Bounds) -> bool {
+    let range = dtype.int_range();
+    range.0 <= i128::from(low) && i128::from(high) <= range.1
+}
+
+/// What all numbers of a type are between.
+fn of_type(dtype: DType) -> Option<Bounds> {
+    let (low, high) = dtype.is_int().then(|| dtype.int_range())?;
+    i64::try_from(low).ok().zip(i64::try_from(high).ok())
+}
+
+fn dtype_of(func: &Func, v: Value) -> Option<DType> {
+    func.ty(v).as_tensor().ok().map(|t| t.dtype)
+}
+
+fn bounds(func: &Func, v: Value, depth: usize) -> Option<Bounds> {
+    let node = func.node(v);
+    let any = dtype_of(func, v).and_then(of_type);
+    let Some(depth) = depth.checked_sub(1) else { return any };
+    let found = match &node.op {
+        Op::Const { value } if value.len() <= MAX_ELEMENTS => {
+            let all = value.to_i64s()?;
+            Some((*all.iter().min()?, *all.iter().max()?))
         }
-    }
+        Op::Map { f } => bounds_of_map(func, f, &node.args, depth),
+        // An element of the operand, whichever it is.
+        Op::Gather { .. } => bounds(func, node.args[0], depth),
+        op if is_view(op) => bounds(func, node.args[0], depth),
+        _ => None,
+    };
+    found.or(any)
+}
 
-    fn bounds_of_map(&self, f: &Scalar, args: &[Value], depth: usize) -> Option<Bounds> {
-        let dtypes: Vec<DType> = args.iter().map(|&a| self.dtype(a)).collect();
-        let types = f.types(&dtypes).ok()?;
-        let floats = range::ranges(f, &types);
-        let mut known: Vec<Option<Bounds>> = Vec::with_capacity(types.len());
-        for (step, ty) in f.steps().iter().zip(&types) {
-            let bounds = match step {
-                Step::Arg(n) if ty.is_int() => self.bounds(args[*n as usize], depth),
-                Step::Lit(lit) if ty.is_int() => i64::try_from(lit.as_int()).ok().map(|x| (x, x)),
-                Step::Call(c) if ty.is_int() => {
-                    let of = |n: usize| known[c.args[n] as usize];
-                    match c.f {
-                        ScalarFn::Select => of(1).zip(of(2)).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1))),
-                        ScalarFn::Min => of(0).zip(of(1)).map(|(a, b)| (a.0.min(b.0), a.1.min(b.1))),
-                        ScalarFn::Max => of(0).zip(of(1)).map(|(a, b)| (a.0.max(b.0), a.1.max(b.1))),
-                        ScalarFn::Add => of(0).zip(of(1)).and_then(add),
-                        ScalarFn::Mul => of(0).zip(of(1)).and_then(mul),
-                        ScalarFn::Cast => of(0).or_else(|| range::truncated(floats[c.args[0] as usize])),
-                        _ => None,
+fn bounds_of_map(func: &Func, f: &Scalar, args: &[Value], depth: usize) -> Option<Bounds> {
+    let dtypes: Vec<DType> = args.iter().map(|&a| dtype_of(func, a)).collect::<Option<_>>()?;
+    let types = f.types(&dtypes).ok()?;
+    let floats = range::ranges(f, &types);
+    let mut known: Vec<Option<Bounds>> = Vec::with_capacity(types.len());
+    for (step, ty) in f.steps().iter().zip(&types) {
+        let bounds = match step {
+            Step::Arg(n) if ty.is_int() => bounds(func, args[*n as usize], depth),
+            Step::Lit(lit) if ty.is_int() => i64::try_from(lit.as_int()).ok().map(|x| (x, x)),
+            Step::Call(c) if ty.is_int() => {
+                let of = |n: usize| known[c.args[n] as usize];
+                match c.f {
+                    ScalarFn::Select => of(1).zip(of(2)).map(|(a, b)| (a.0.min(b.0), a.1.max(b.1))),
+                    ScalarFn::Min => of(0).zip(of(1)).map(|(a, b)| (a.0.min(b.0), a.1.min(b.1))),
+                    ScalarFn::Max => of(0).zip(of(1)).map(|(a, b)| (a.0.max(b.0), a.1.max(b.1))),
+                    ScalarFn::Add => of(0).zip(of(1)).and_then(add),
+                    ScalarFn::Sub => {
+                        of(0).zip(of(1)).and_then(|(a, b)| add((a, (b.1.checked_neg()?, b.0.checked_neg()?))))
                     }
+                    ScalarFn::Mul => of(0).zip(of(1)).and_then(mul),
+                    ScalarFn::Cast => of(0).or_else(|| range::truncated(floats[c.args[0] as usize])),
+                    _ => None,
                 }
-                _ => None,
-            };
-            // What might wrap around is not known.
-            known.push(bounds.filter(|b| {
-                let (low, high) = ty.int_range();
-                low <= i128::from(b.0) && i128::from(b.1) <= high
-            }));
-        }
-        known.pop()?
+            }
+            _ => None,
+        };
+        // What might wrap around is anything.
+        known.push(bounds.filter(|b| contains(*ty, *b)).or_else(|| of_type(*ty)));
     }
+    known.pop()?
 }
 
 fn add((a, b): (Bounds, Bounds)) -> Option<Bounds> {

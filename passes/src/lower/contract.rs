@@ -10,12 +10,15 @@ use super::{
     shared::Arg,
     tile::{Place, Tile},
 };
-use crate::{Result, scalar, weights::widened_weight};
+use crate::{
+    Result, scalar,
+    weights::{narrow_operands, widened_weight},
+};
 use numrsc_ir::{
-    DType, Data, Dim, Env, Func, Node, Op, Scalar, Tensor, TensorType, Value,
+    DType, Data, Dim, Env, Func, Node, Op, Scalar, ScalarFn, Tensor, TensorType, Value,
     dim::Sym,
     eval_op,
-    kernel::{Kind, Ty, V, build::Builder},
+    kernel::{Compare, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
 
@@ -118,6 +121,8 @@ pub(super) struct Product<'p> {
     pub left: (Value, Axes),
     right: (Value, Axes),
     swap: bool,
+    /// Are both operands integers that are widened as they are loaded?
+    narrow: bool,
 }
 
 /// The sizes of a contraction by the parts that axes play.
@@ -139,14 +144,17 @@ pub(super) struct Rows<'r> {
 }
 
 /// The order in which the second operand is packed: for every batch and round of the outer loops over columns, panels of the columns of the last loop,
-/// and in each, as many columns as a tile has for every step of the depth. Columns that there are not, in the last panel, may be anything.
+/// and in each, as many columns as a tile has for every step of the depth, or for every two: a column's elements are side by side then, and zero where there is none.
+/// Columns that there are not, in the last panel, may be anything.
 struct Panels {
     batch: Dim,
     outer: Dim,
     last: Dim,
     count: Dim,
+    /// A multiple of the steps that are side by side.
     depth: Dim,
     width: i64,
+    steps: i64,
 }
 
 impl Panels {
@@ -154,27 +162,34 @@ impl Panels {
         Dim::product([&self.batch, &self.outer, &self.count, &self.depth, &Dim::Const(self.width)])
     }
 
+    /// Where an element is, the first one of those side by side.
     fn position(&self, batch: &Dim, outer: &Dim, panel: &Dim, depth: &Dim, within: &Dim) -> Dim {
         let sizes = [&self.batch, &self.outer, &self.count, &self.depth].map(Dim::clone);
         let sizes = [&sizes[..], &[Dim::Const(self.width)]].concat();
-        linear(&[batch, outer, panel, depth, within].map(Dim::clone), &sizes)
+        linear(&[batch, outer, panel, depth, &(within * &Dim::Const(self.steps))].map(Dim::clone), &sizes)
     }
 
-    /// A constant in this order, from the order of batches, depth and columns.
-    fn of(&self, value: &Tensor) -> Tensor {
+    /// A constant of so much depth in this order, from the order of batches, depth and columns.
+    fn of(&self, value: &Tensor, real_depth: &Dim) -> Tensor {
         let size = |d: &Dim| d.as_usize().expect("the sizes of a constant are known");
         let (batch, outer, last) = (size(&self.batch), size(&self.outer), size(&self.last));
         let (count, depth, width) = (size(&self.count), size(&self.depth), self.width as usize);
+        let (real_depth, steps) = (size(real_depth), self.steps as usize);
         let bytes = value.bytes().len().checked_div(value.len()).unwrap_or(1);
         let from = value.bytes();
         let mut to = vec![0u8; batch * outer * count * depth * width * bytes];
-        let lines = to.chunks_exact_mut((width * bytes).max(1));
+        let lines = to.chunks_exact_mut((steps * width * bytes).max(1));
+        let depth_lines = depth / steps;
         for (n, line) in lines.enumerate() {
-            let (k, panel) = (n % depth, n / depth % count);
-            let (co, b) = (n / (depth * count) % outer, n / (depth * count * outer));
+            let (k, panel) = (n % depth_lines * steps, n / depth_lines % count);
+            let (co, b) = (n / (depth_lines * count) % outer, n / (depth_lines * count * outer));
             let here = width.min(last - panel * width);
-            let start = (((b * depth + k) * outer + co) * last + panel * width) * bytes;
-            line[..here * bytes].copy_from_slice(&from[start..start + here * bytes]);
+            for step in 0..steps.min(real_depth - k) {
+                let start = (((b * real_depth + k + step) * outer + co) * last + panel * width) * bytes;
+                let elements = from[start..start + here * bytes].chunks_exact(bytes);
+                let places = line.chunks_exact_mut(bytes).skip(step).step_by(steps);
+                places.zip(elements).for_each(|(to, from)| to.copy_from_slice(from));
+            }
         }
         let shape = vec![batch, outer, count, depth, width];
         Tensor::new(value.dtype(), shape, to.into()).expect("as many bytes as said")
@@ -186,19 +201,21 @@ impl<'p> Product<'p> {
         let node = func.node(epilogue.product);
         let Op::Contract { a_batch, b_batch, a_sum, b_sum } = &node.op else { unreachable!("a contraction") };
         let rank = |v: Value| func.ty(v).as_tensor().map_or(0, TensorType::rank);
-        let (a, b) = (node.args[0], node.args[1]);
+        let narrow = narrow_operands(func, node);
+        let [a, b] = narrow.unwrap_or([node.args[0], node.args[1]]);
         let a = (a, Axes::new(rank(a), a_batch, a_sum));
         let b = (b, Axes::new(rank(b), b_batch, b_sum));
         // Columns run along vectors: the operand with something to run along provides them.
         let swap = swaps(func, node);
         let (left, right) = if swap { (b, a) } else { (a, b) };
-        Product { epilogue, left, right, swap }
+        Product { epilogue, left, right, swap, narrow: narrow.is_some() }
     }
 
     /// Prepare the second operand.
     pub(super) fn right(&self, entry: &mut Entry, frame: &mut Frame<'_>) -> Result<Right> {
         let widened = widened_weight(frame.scope.func, self.right.0);
-        let widen = widened.map(|(constant, f)| (frame.scope.dtype(constant), f.clone()));
+        let narrow = self.widening().map(|f| (frame.scope.dtype(self.right.0), f));
+        let widen = widened.map(|(constant, f)| (frame.scope.dtype(constant), f.clone())).or(narrow);
         let stored = widened.map_or(self.right.0, |(constant, _)| constant);
         let packed = match &frame.scope.func.node(stored).op {
             Op::Const { value } => Some(Packed::Constant(self.pack_constant(entry, frame, value))),
@@ -206,6 +223,23 @@ impl<'p> Product<'p> {
             _ => Some(self.pack(entry, frame)?),
         };
         Ok(Right { packed, widen })
+    }
+
+    /// What becomes of the elements of narrow operands.
+    fn widening(&self) -> Option<Scalar> {
+        self.narrow.then(|| Scalar::convert(ScalarFn::Cast, DType::I32))
+    }
+
+    /// Are two steps of the depth done at once? Both operands must have them side by side.
+    fn takes_pairs(&self, cx: &mut Cx<'_>, sizes: &Sizes) -> bool {
+        let is_constant = matches!(cx.scope.func.node(self.right.0).op, Op::Const { .. });
+        if !self.narrow || !is_constant || !cx.shared.machine.pairs {
+            return false;
+        }
+        let [batch, rows, ..] = sizes.any_index(cx);
+        let depth = cx.nest(&sizes.depth, &[], &mut |cx, i| vec![self.left_position(cx, &batch, &rows, i)]);
+        let position = self.left_position(cx, &batch, &rows, &depth.index);
+        matches!(&depth.loops[..], [(var, _)] if step(&position, var) == Some(1))
     }
 
     fn sizes(&self, shape: impl Fn(Value) -> Vec<Dim>) -> Sizes {
@@ -256,7 +290,9 @@ impl<'p> Product<'p> {
         };
         let width = Tile::new(cx.shared.machine, cx.dtype(self.epilogue.product), &last).width();
         let count = cx.shared.size(&last.ceil_div(&Dim::Const(width)));
-        Panels { batch: Dim::product(&sizes.batch), outer, last, count, depth: Dim::product(&sizes.depth), width }
+        let steps = if self.takes_pairs(cx, sizes) { 2 } else { 1 };
+        let depth = &Dim::product(&sizes.depth).ceil_div(&Dim::Const(steps)) * &Dim::Const(steps);
+        Panels { batch: Dim::product(&sizes.batch), outer, last, count, depth, width, steps }
     }
 
     /// The order of the packed operand, before there is a kernel.
@@ -276,10 +312,10 @@ impl<'p> Product<'p> {
     }
 
     fn pack_constant(&self, entry: &mut Entry, frame: &Frame<'_>, value: &Tensor) -> V {
-        let (_, panels) = self.planned(entry, frame);
+        let (sizes, panels) = self.planned(entry, frame);
         let axes = &self.right.1;
         let order: Vec<i64> = [&axes.batch[..], &axes.sum, &axes.free].concat().iter().map(|&a| a as i64).collect();
-        entry.place_weights(&panels.of(&transposed(value, &order)))
+        entry.place_weights(&panels.of(&transposed(value, &order), &Dim::product(&sizes.depth)))
     }
 
     /// Pack the second operand when the model runs.
@@ -371,7 +407,12 @@ impl<'p> Product<'p> {
         let outer: Vec<_> = [&batch.loops[..], &column_loops, &row_loops].concat();
         let extent = gemm.units(&outer);
         let unit = cx.variable(&extent);
+        let round = cx.shared.round.filter(|_| gemm.may_have_few_rows()).map(|v| cx.parameter(Ty::I64, Arg::Entry(v)));
         cx.range(&unit.clone(), range[0], range[1], &[], |cx, _| {
+            if let Some(round) = round {
+                let at = there_and_back(cx, round, range, &unit);
+                cx.symbols.insert(unit.clone(), at);
+            }
             gemm.unit(cx, &outer, &unit);
             vec![]
         });
@@ -408,17 +449,19 @@ impl<'p> Product<'p> {
                 let (panel, within) = (Dim::sym(panel.clone()), Dim::sym(within.clone()));
                 let position = panels.position(&batch, &outer, &panel, &depth, &within);
                 let (stored, widen) = right.widen.clone().map_or((dtype, None), |(d, f)| (d, Some(f)));
-                Place { widen, padded: true, ..Place::fixed(pointer, stored, position, panels.length()) }
+                let paired = panels.steps > 1;
+                Place { widen, padded: true, paired, ..Place::fixed(pointer, stored, position, panels.length()) }
             }
             None => {
                 let at = self.right.1.index(rows.batch, &columns.index, &depth.index);
                 let (buffer, position) = cx.resolve(self.right.0, &at);
                 let here = &(&Dim::sym(panel.clone()) * &Dim::Const(panels.width)) + &Dim::sym(within.clone());
-                cx.place(buffer, position.subst(&|s| (*s == column).then(|| here.clone())))
+                let place = cx.place(buffer, position.subst(&|s| (*s == column).then(|| here.clone())));
+                Place { widen: self.widening(), ..place }
             }
         };
         let gemm = Gemm {
-            a: cx.place(a_buffer, a_position),
+            a: Place { widen: self.widening(), ..cx.place(a_buffer, a_position) },
             b,
             out: sink(cx, &self.out_index(rows.batch, rows.index, &columns.index)),
             row: rows.row.clone(),
@@ -430,6 +473,7 @@ impl<'p> Product<'p> {
             within,
             columns: count,
             depth: depth.loops,
+            pairs: panels.steps > 1,
         };
         (gemm, column_loops, columns.index)
     }
@@ -440,6 +484,17 @@ impl Sizes {
     pub(super) fn any_index(&self, cx: &mut Cx<'_>) -> [Vec<Dim>; 4] {
         [&self.batch, &self.rows, &self.columns, &self.depth].map(|sizes| some(cx, sizes))
     }
+}
+
+/// Units in reverse order in every other round of a loop: what few rows are multiplied with may be larger than a cache, and is read from where the round before
+/// ended.
+fn there_and_back(cx: &mut Cx<'_>, round: V, [begin, end]: [V; 2], unit: &Sym) -> V {
+    let (one, there) = (cx.b.i64(1), cx.symbol(unit));
+    let (both, odd) = (cx.b.add(begin, end), cx.b.and(round, one));
+    let last = cx.b.sub(both, one);
+    let back = cx.b.sub(last, there);
+    let is_odd = cx.b.compare(Compare::Eq, odd, one);
+    cx.b.select(is_odd, back, there)
 }
 
 /// The loop with the most rounds: rows that share columns should be many. What is known counts more than what sizes may be (the number of images is often 1), and
@@ -462,7 +517,7 @@ impl Cx<'_> {
         loop {
             if self.is_stored(v) {
                 let shape = self.shape(v);
-                return (v, linear(&index, &shape));
+                return (v, self.position(v, &index, &shape));
             }
             let node = self.scope.func.node(v);
             match self.view(&node.op, &node.args, &index) {
@@ -485,7 +540,7 @@ impl Cx<'_> {
     pub(crate) fn place(&mut self, v: Value, position: Dim) -> Place {
         let dtype = self.dtype(v);
         match self.locals.get(&v).cloned() {
-            Some(Local { pointer, start, length }) => {
+            Some(Local { pointer, start, length, .. }) => {
                 Place { changes: true, ..Place::fixed(pointer, dtype, &position - &start, length) }
             }
             None => {

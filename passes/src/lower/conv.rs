@@ -10,9 +10,12 @@ use super::{
     shared::{Arg, Shared},
     tile::{Place, Tile, ceil_div},
 };
-use crate::{Result, scalar, weights::widened_weight};
+use crate::{
+    Result, scalar,
+    weights::{narrow_operands, widened_weight},
+};
 use numrsc_ir::{
-    DType, Dim, Op, Value,
+    DType, Dim, Op, Scalar, ScalarFn, Value,
     dim::Sym,
     kernel::{Binary, Compare, Elem, Kind, Ty, V, build::Builder},
 };
@@ -45,6 +48,10 @@ struct Conv {
     x: Value,
     w: Value,
     dtype: DType,
+    /// Of the operands in memory: integers may be narrower than their products.
+    operand: DType,
+    widen: Option<Scalar>,
+    pairs: bool,
     images: Dim,
     channels: Dim,
     /// Input and output channels of a group.
@@ -67,7 +74,9 @@ impl Conv {
         let Op::Conv { strides, dilations, spread, low, high, groups, .. } = &node.op else {
             unreachable!("a convolution")
         };
-        let (x, w) = (node.args[0], node.args[1]);
+        let machine = shared.machine;
+        let narrow = narrow_operands(frame.scope.func, node);
+        let [x, w] = narrow.unwrap_or([node.args[0], node.args[1]]);
         let mut shape = |v: Value| frame.scope.shape(v).iter().map(|d| shared.size(d)).collect::<Vec<Dim>>();
         let (x_shape, w_shape, out_shape) = (shape(x), shape(w), shape(v));
         let outputs =
@@ -76,6 +85,9 @@ impl Conv {
             x,
             w,
             dtype: frame.scope.dtype(v),
+            operand: frame.scope.dtype(x),
+            widen: narrow.map(|_| Scalar::convert(ScalarFn::Cast, DType::I32)),
+            pairs: narrow.is_some() && machine.pairs,
             images: x_shape[0].clone(),
             channels: &w_shape[1] * &Dim::Const(*groups),
             group_channels: w_shape[1].clone(),
@@ -141,6 +153,7 @@ impl Conv {
             columns: self.pixels(),
             depth: vec![(depth, self.group_channels.clone())],
             tile,
+            pairs: self.pairs,
         };
         let outer = vec![(image, self.images.clone()), (group, Dim::Const(self.groups))];
         let extent = gemm.units(&outer);
@@ -163,7 +176,7 @@ impl Conv {
         // Views of weights and images were given a buffer: their elements are in order.
         let widened = widened_weight(cx.scope.func, v);
         let buffer = cx.buffer_of(widened.map_or(v, |(constant, _)| constant));
-        let widen = widened.map(|(_, f)| f.clone());
+        let widen = widened.map(|(_, f)| f.clone()).or_else(|| self.widen.clone());
         let (pointer, length, dtype) = (cx.pointer(buffer), cx.length(buffer), cx.dtype(buffer));
         Place { widen, ..Place::fixed(pointer, dtype, position, length) }
     }
@@ -199,7 +212,7 @@ impl Conv {
         let pitch = if device { block } else { ((block / width) | 1) * width };
 
         let elements = &(&self.depth() * &Dim::Const(pitch)) + &Dim::Const(i64::from(lanes));
-        let bytes = &elements * &Dim::Const(scalar::memory(self.dtype).size());
+        let bytes = &elements * &Dim::Const(scalar::memory(self.operand).size());
         let aligned = &bytes.ceil_div(&Dim::Const(64)) * &Dim::Const(64);
         let stride = cx.uniform(&aligned);
         let own = cx.b.mul(worker, stride);
@@ -240,18 +253,19 @@ impl Conv {
             let at = self.result((&image, &group), &row, &(&sym(&first) + &sym(&column)), cx);
             in_place = epilogue.in_place(cx, &at);
             let mut out = epilogue.sink(cx, output, &at);
-            out.scalars_only |= out.lanes(&self.pixels(), lanes) == 1;
+            out.scalars_only |= out.lanes(&self.pixels(), lanes) < lanes;
             let gemm = Gemm {
                 a: self.weights(cx, &group, &row, &depth),
                 b: Place {
                     pointer: packed,
-                    dtype: self.dtype,
+                    dtype: self.operand,
                     position: &(&(&sym(&depth) * &Dim::Const(pitch)) + &(&sym(&panel) * &Dim::Const(width)))
                         + &sym(&within),
                     length: &self.depth() * &Dim::Const(pitch),
                     changes: true,
                     padded: true,
-                    widen: None,
+                    paired: false,
+                    widen: self.widen.clone(),
                 },
                 out,
                 row,
@@ -263,6 +277,7 @@ impl Conv {
                 columns: sym(&count),
                 depth: vec![(depth, self.depth())],
                 tile,
+                pairs: self.pairs,
             };
             let panels = cx.uniform(&sym(&count).ceil_div(&Dim::Const(width)));
             gemm.block_by_panels(cx, &index[3], panels);
@@ -391,7 +406,7 @@ impl Conv {
         (shift, base, stride): (V, V, i64),
         (from, low, high, to): (V, V, V, V),
     ) {
-        let elem = scalar::memory(self.dtype);
+        let elem = scalar::memory(self.operand);
         let all = self.lanes(cx);
         let zero = cx.b.bits(Ty::scalar(elem), 0);
         let zeros = cx.b.splat(zero, all);
@@ -450,7 +465,7 @@ impl Conv {
         inside: V,
         (from, to): (V, V),
     ) {
-        let elem = scalar::memory(self.dtype);
+        let elem = scalar::memory(self.operand);
         let zero = cx.b.bits(Ty::scalar(elem), 0);
         let base = cx.uniform(position);
         let var = cx.fresh(false);

@@ -3,8 +3,8 @@
 //! [`Cx::value`] gives the code for an element at a symbolic index. What has a buffer is loaded; everything else is computed on the spot from its
 //! operands, so that maps and views fuse into whoever asks. The builder moves what does not change out of the loops.
 use super::{
-    fuse::{Scope, view_index},
-    index::{Index, linear, mentions},
+    fuse::Scope,
+    index::{Index, linear, mentions, view_index},
     nest::Reads,
     shared::{Arg, Shared},
     tile::Place,
@@ -21,11 +21,21 @@ use std::collections::{BTreeMap, HashMap};
 /// Conditions of so many steps are computed only where they may hold.
 const GUARDED_STEPS: usize = 24;
 
-/// The variable of the loop whose rounds are the lanes of vectors, and its value in lane 0.
+/// The variable of the loop whose rounds are the lanes of vectors, its value in lane 0, and the lanes that there are, if not all.
 #[derive(Clone)]
 pub(crate) struct Lane {
     pub sym: Sym,
     pub base: V,
+    pub mask: Option<V>,
+}
+
+impl Local {
+    /// The position of an element of a tensor of a shape, counted from its first one.
+    pub(crate) fn position(&self, index: &[Dim], shape: &[Dim]) -> Dim {
+        let (before, _) = shape.split_at(shape.len().saturating_sub(1));
+        let row = shape.last().map(|_| self.row.clone());
+        linear(index, &before.iter().cloned().chain(row).collect::<Vec<_>>())
+    }
 }
 
 /// Where the code under construction is.
@@ -36,11 +46,13 @@ pub(crate) enum Home<'c> {
     Entry { symbols: &'c HashMap<Sym, V> },
 }
 
-/// Memory of the kernel that holds a part of a tensor: the elements from position `start` on.
+/// Memory of the kernel that holds a part of a tensor: the elements from position `start` on, where positions are those of the tensor if its last axis had
+/// `row` elements.
 #[derive(Clone)]
 pub(crate) struct Local {
     pub pointer: V,
     pub start: Dim,
+    pub row: Dim,
     pub length: Dim,
 }
 
@@ -78,6 +90,7 @@ pub(crate) struct Cx<'c> {
 impl<'c> Cx<'c> {
     pub(crate) fn new(b: &'c mut Builder, shared: &'c mut Shared, scope: &'c Scope<'c>, home: Home<'c>) -> Cx<'c> {
         b.halves = shared.machine.halves;
+        b.fused = shared.machine.fused;
         Cx {
             b,
             shared,
@@ -218,17 +231,33 @@ impl<'c> Cx<'c> {
     }
 
     fn load_raw(&mut self, place: &Place, index: V, lanes: u32) -> V {
-        self.check_bounds(&place.length, index, lanes, true);
         let ty = Ty::vector(scalar::memory(place.dtype), lanes);
-        match self.home {
-            Home::Kernel { .. } if !place.changes => self.b.load_fixed(ty, place.pointer, index),
-            _ => self.b.load(ty, place.pointer, index),
+        let fixed = matches!(self.home, Home::Kernel { .. }) && !place.changes;
+        if let Some(mask) = self.mask().filter(|_| lanes > 1) {
+            let load = if fixed { Builder::load_fixed_masked } else { Builder::load_masked };
+            return load(self.b, ty, place.pointer, index, mask);
         }
+        self.check_bounds(&place.length, index, lanes, true);
+        let load = if fixed { Builder::load_fixed } else { Builder::load };
+        load(self.b, ty, place.pointer, index)
+    }
+
+    /// The lanes that there are, if not all.
+    pub(crate) fn mask(&self) -> Option<V> {
+        self.lane.as_ref()?.mask
     }
 
     /// Is a node in memory?
     pub(crate) fn is_stored(&self, v: Value) -> bool {
         self.locals.contains_key(&v) || self.scope.has_buffer(v)
+    }
+
+    /// The position of an element of a tensor in memory, by its index in a shape of the same order.
+    pub(crate) fn position(&self, v: Value, index: &[Dim], shape: &[Dim]) -> Dim {
+        match self.locals.get(&v) {
+            Some(local) => local.position(index, shape),
+            None => linear(index, shape),
+        }
     }
 
     /// The element of a node at an index, as a number in every lane.
@@ -259,7 +288,7 @@ impl<'c> Cx<'c> {
         }
         if self.is_stored(v) {
             let shape = self.shape(v);
-            return self.load(v, &linear(index, &shape));
+            return self.load(v, &self.position(v, index, &shape));
         }
         let node = self.scope.func.node(v);
         let args = &node.args;
@@ -310,7 +339,10 @@ impl<'c> Cx<'c> {
             && self.is_stored(args[0])
         {
             let to: Vec<Dim> = shape.iter().map(|d| self.shared.size(d)).collect();
-            return Some((args[0], View::Position(linear(index, &to))));
+            let rows_stay = self.shape(args[0]).last() == to.last();
+            if rows_stay || !self.locals.contains_key(&args[0]) {
+                return Some((args[0], View::Position(self.position(args[0], index, &to))));
+            }
         }
         let of = if args.len() == 1 { self.shape(args[0]) } else { vec![] };
         let at = view_index(op, &of, index, &self.extents, self.shared)?;
@@ -450,18 +482,23 @@ impl<'c> Cx<'c> {
     }
 
     /// Write numbers to consecutive elements (one per lane) of a tensor of which memory holds a part.
-    pub(crate) fn store_in(&mut self, dtype: DType, to: &Local, position: &Dim, x: V) {
-        self.store(dtype, to.pointer, &(position - &to.start), &to.length, x);
+    pub(crate) fn store_in(&mut self, v: Value, index: &[Dim], to: &Local, x: V) {
+        let shape = self.shape(v);
+        let position = &to.position(index, &shape) - &to.start;
+        self.store(self.dtype(v), to.pointer, &position, &to.length, x);
     }
 
     /// Write numbers to consecutive elements (one per lane) of a buffer of the given length.
     pub(crate) fn store(&mut self, dtype: DType, pointer: V, position: &Dim, length: &Dim, x: V) {
         let raw = scalar::encode(self.b, dtype, x);
         match self.index(position) {
-            Index::Uniform(i) | Index::Steps(i, 1) => {
-                self.check_bounds(length, i, self.lanes, false);
-                self.b.store(pointer, i, raw);
-            }
+            Index::Uniform(i) | Index::Steps(i, 1) => match self.mask() {
+                Some(mask) => self.b.store_masked(pointer, i, raw, mask),
+                None => {
+                    self.check_bounds(length, i, self.lanes, false);
+                    self.b.store(pointer, i, raw);
+                }
+            },
             other => {
                 for l in 0..self.lanes {
                     let i = match &other {

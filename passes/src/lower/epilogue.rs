@@ -3,7 +3,7 @@
 use super::{
     cx::{Cx, Local},
     index::{linear, unravel},
-    nest::Reads,
+    nest::{Lanes, Reads, fitting_lanes},
     pointwise::read_where_written,
 };
 use numrsc_ir::{
@@ -101,15 +101,17 @@ impl Epilogue {
 
     /// The end of a kernel that computes the product at an index over its loop variables.
     pub(crate) fn sink(&self, cx: &mut Cx<'_>, pointer: V, at: &[Dim]) -> Sink {
-        let length = Dim::product(&cx.shape(self.root));
-        self.sink_in(cx, Local { pointer, start: Dim::ZERO, length }, at)
+        let shape = cx.shape(self.root);
+        let (row, length) = (shape.last().cloned().unwrap_or(Dim::ONE), Dim::product(&shape));
+        self.sink_in(cx, Local { pointer, start: Dim::ZERO, row, length }, at)
     }
 
     /// The end of a kernel that keeps a part of the root only.
     pub(crate) fn sink_in(&self, cx: &mut Cx<'_>, to: Local, at: &[Dim]) -> Sink {
-        let (reads, _) = self.reads(cx, at);
+        let (mut reads, position) = self.reads(cx, at);
+        reads.positions.push(position);
         let index = self.index(cx, at);
-        Sink { product: self.product, root: self.root, to, index, scalars_only: reads.scalars_only }
+        Sink { product: self.product, root: self.root, to, index, scalars_only: reads.scalars_only, reads }
     }
 }
 
@@ -125,6 +127,8 @@ pub(crate) struct Sink {
     index: Vec<Dim>,
     /// Must elements be finished one by one?
     pub scalars_only: bool,
+    /// What finishing an element reads, and where it goes.
+    reads: Reads,
 }
 
 impl Sink {
@@ -133,11 +137,15 @@ impl Sink {
         cx.dtype(self.product)
     }
 
-    /// How many elements of a row of that length are finished at once, at most. One by one if a vector is never filled: what does not depend on
-    /// the column is moved out of the loop, where its checks would fail.
+    /// Does all that finishing elements along a column reads and writes lie one after the other? Then vectors may have any number of lanes.
+    pub(crate) fn in_order(&self, column: &Sym) -> bool {
+        !self.scalars_only && self.reads.in_order(column)
+    }
+
+    /// How many elements of a row of that length are finished at once, at most. Never more than there are: what does not depend on the column is moved out
+    /// of the loop, where its checks would fail.
     pub(crate) fn lanes(&self, columns: &Dim, most: u32) -> u32 {
-        let short = columns.as_const().is_some_and(|n| n < i64::from(most));
-        if self.scalars_only || short { 1 } else { most }
+        if self.scalars_only { 1 } else { fitting_lanes(columns, most) }
     }
 
     /// Finish and store the elements (one per lane) that the product has in `x`, at the index that `names` makes of the loop variables.
@@ -146,8 +154,7 @@ impl Sink {
         cx.given = Some((self.product, x));
         let y = cx.value(self.root, &index);
         cx.given = None;
-        let shape = cx.shape(self.root);
-        cx.store_in(cx.dtype(self.root), &self.to, &linear(&index, &shape), y);
+        cx.store_in(self.root, &index, &self.to, y);
     }
 
     /// Finish elements that lie in memory of the kernel, as numbers: those of the columns `first..end`, of which the first is at `position`.
@@ -159,7 +166,7 @@ impl Sink {
         (memory, position, ty): (V, V, Ty),
     ) {
         let var = cx.variable(columns);
-        let lanes = self.lanes(columns, ty.lanes);
+        let lanes = Lanes { most: self.lanes(columns, ty.lanes), masked: false };
         cx.by_vectors(&var.clone(), (first, end), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
             let here = cx.symbol(&var);
             let offset = cx.b.sub(here, first);

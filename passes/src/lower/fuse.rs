@@ -9,17 +9,17 @@ mod traffic;
 use super::{
     attention::Attention,
     contract::swaps,
+    entry::only_reads_first,
     epilogue::{Epilogue, Order},
-    index::{linear, mentions, unravel},
+    index::{linear, mentions, view_index},
     shared::Shared,
     work_of,
 };
-use crate::weights::widened_weight;
-use numrsc_ir::{
-    DType, Dim, Func, Op, Type, Value,
-    dim::{Atom, Sym},
-    kernel::V,
+use crate::{
+    egraph::cost::bytes,
+    weights::{narrow_operands, widened_weight},
 };
+use numrsc_ir::{DType, Dim, Func, Op, Scalar, TensorType, Type, Value, dim::Sym, kernel::V};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub(crate) use traffic::Traffic;
@@ -41,6 +41,8 @@ enum Need {
 const MAX_REPEATED: i64 = 5;
 /// Neither are so many gathers, each of which waits for the one before.
 pub(crate) const MAX_LOOKUPS: usize = 4;
+/// So much work per element is done by several kernels instead of one that stores it, if none of them reads more for it.
+const MAX_RECOMPUTED: i64 = 8;
 /// More maps than this do not go into one kernel.
 const MAX_MEMBERS: usize = 48;
 /// Scalars made of at most this many maps are computed wherever they are needed.
@@ -255,6 +257,10 @@ impl<'f> Fuser<'f> {
         }
     }
 
+    fn rank(&self, v: Value) -> usize {
+        self.func.ty(v).as_tensor().map_or(0, TensorType::rank)
+    }
+
     /// Where, how and at which indices the consumers of a node want it.
     fn collect_uses(&mut self, v: Value) {
         // Where an attention begins, this is known already.
@@ -265,7 +271,9 @@ impl<'f> Fuser<'f> {
             let (at, u) = (v.0 as usize, user.0 as usize);
             let op = &self.func.node(user).op;
             let inline = !self.stored[u] && !is_statement(op);
-            let own = need(op, operand);
+            // What products widen they read as it is.
+            let is_read = self.uses[u].iter().any(|u| self.widens(u.0));
+            let own = if is_read { self.needs[u] } else { need(op, operand) };
             let (homes, need, indices) = if inline && is_product(op) {
                 let shape = self.shape(v);
                 (self.homes[u].clone(), own, vec![self.variables(&shape)])
@@ -367,8 +375,8 @@ impl<'f> Fuser<'f> {
             Op::Bind { .. } => return is_result || self.needs[at] != Need::Elements,
             _ => {}
         }
-        // Products widen narrow constants as they load them.
-        if widened_weight(self.func, v).is_some() {
+        // Products widen narrow constants as they load them, and narrow integers.
+        if widened_weight(self.func, v).is_some() || (self.is_only_widened(v) && !is_result) {
             return false;
         }
         if is_result || self.needs[at] == Need::Buffer {
@@ -379,7 +387,8 @@ impl<'f> Fuser<'f> {
             op if is_view(op) => {
                 return self.wanted[at].iter().flatten().any(is_involved)
                     || self.reorders_product(v)
-                    || self.scatters_rows(v);
+                    || self.scatters_rows(v)
+                    || self.starts_loops(v);
             }
             Op::Map { .. } | Op::Gather { .. } | Op::Reduce { .. } => {}
             op if is_product(op) => return !self.becomes_part(v),
@@ -395,7 +404,7 @@ impl<'f> Fuser<'f> {
             return false;
         }
         if self.homes[at].len() != 1 {
-            return true;
+            return !self.is_as_good_as_stored(v);
         }
         let home = *self.homes[at].first().expect("one home");
         if *self.members.get(&home).unwrap_or(&0) >= MAX_MEMBERS || self.wanted[at].len() > 4 {
@@ -404,7 +413,7 @@ impl<'f> Fuser<'f> {
         let inline = match &node.op {
             Op::Reduce { .. } => self.reduction_fits(v, home),
             _ if self.lookups[at] >= MAX_LOOKUPS && !self.looked_up_once(v, home) => false,
-            Op::Map { f } if work_of(f) >= MAX_REPEATED && !self.repeats_nothing(v, home) => false,
+            Op::Map { f } if self.repeats_work(v, f, home) => false,
             // Better the end of a product than a part of what cannot be one.
             Op::Map { .. } => self.order_in(v, home).is_some() || !self.ends_product(v),
             _ => true,
@@ -416,6 +425,52 @@ impl<'f> Fuser<'f> {
             *self.members.entry(home).or_insert(0) += 1;
         }
         !inline
+    }
+
+    /// Does a product widen its operands as it loads them?
+    fn widens(&self, v: Value) -> bool {
+        narrow_operands(self.func, self.func.node(v)).is_some()
+    }
+
+    /// Is a node nothing but the operand of products that widen what it was?
+    fn is_only_widened(&self, v: Value) -> bool {
+        let uses = &self.uses[v.0 as usize];
+        !uses.is_empty() && uses.iter().all(|u| self.widens(u.0))
+    }
+
+    /// Would several kernels read no more if each of them computed a node from what is in memory anyway, and with little work?
+    fn is_as_good_as_stored(&self, v: Value) -> bool {
+        let node = self.func.node(v);
+        let bytes = |v: &Value| self.func.ty(*v).as_tensor().map_or(0, bytes);
+        let read = match &node.op {
+            Op::Map { .. } => node.args.iter().map(bytes).sum(),
+            // Of a table, no more than the rows that are wanted.
+            Op::Gather { axis, .. } if self.rank(node.args[0]) > *axis as usize + 1 => bytes(&node.args[1]),
+            _ => return false,
+        };
+        let in_inner_loop = |home: Value| {
+            let last = self.domains.get(&home).and_then(|d| d.iter().rev().find_map(Dim::as_sym));
+            last.is_some_and(|s| self.wanted[v.0 as usize].iter().flatten().any(|d| mentions(d, s)))
+        };
+        read <= bytes(&v)
+            && self.work_from_inputs(v).is_some_and(|work| work <= MAX_RECOMPUTED)
+            && self.homes[v.0 as usize].iter().all(|&home| !in_inner_loop(home) || self.repeats_nothing(v, home))
+    }
+
+    /// The work to compute an element of a node, if all it takes are lookups and light functions of inputs and constants.
+    fn work_from_inputs(&self, v: Value) -> Option<i64> {
+        let node = self.func.node(v);
+        let own = match &node.op {
+            Op::Param { .. } | Op::Const { .. } => return Some(0),
+            Op::Map { f } => work_of(f),
+            op if is_view(op) || matches!(op, Op::Gather { .. }) => 0,
+            _ => return None,
+        };
+        let mut all = own;
+        for a in &node.args {
+            all += (all <= MAX_RECOMPUTED).then(|| self.work_from_inputs(*a))??;
+        }
+        Some(all)
     }
 
     /// Let a product be computed inside of its home, if that is possible.
@@ -464,7 +519,7 @@ impl<'f> Fuser<'f> {
             let node = self.func.node(user);
             let Op::Contract { a_batch, a_sum, .. } = &node.op else { return None };
             let others = |a: &i64| !a_batch.contains(a) && !a_sum.contains(a);
-            let rank = self.func.ty(v).as_tensor().ok()?.rank() as i64;
+            let rank = self.rank(v) as i64;
             (operand == 0 && !swaps(self.func, node)).then(|| (0..rank).filter(others).collect::<Vec<_>>())
         });
         let shape = self.shape(v);
@@ -488,6 +543,17 @@ impl<'f> Fuser<'f> {
         let apart = step(before) != &step(last) * &shape[last];
         // The kernel of a product has its own ways, and rows that lie side by side are long.
         apart && step(last) != Dim::ONE && !is_product(&self.func.node(x).op)
+    }
+
+    /// Is a node what all states of several loops begin with? Then they read the same memory, and have nothing to fill.
+    fn starts_loops(&self, v: Value) -> bool {
+        let uses = &self.uses[v.0 as usize];
+        let starts = |&(user, _): &(Value, usize)| match &self.func.node(user).op {
+            Op::Loop { states, .. } => (0..*states as usize)
+                .all(|number| self.func.node(user).args[2 + number] == v && only_reads_first(self.func, user, number)),
+            _ => false,
+        };
+        uses.iter().all(starts) && uses.iter().any(|u| u.0 != uses[0].0)
     }
 
     /// Does a map come after a product that nothing else wants?
@@ -568,20 +634,27 @@ impl<'f> Fuser<'f> {
         variables.next().is_none_or(|last| mentioned(last) || is_vector(last)) && variables.all(mentioned)
     }
 
-    /// Is every element of an expensive map wanted about once?
+    /// Is a map computed again and again although that matters? Indices had better be in memory, which is where they are loaded from one by one, unless all
+    /// lanes of a vector want the same.
+    fn repeats_work(&self, v: Value, f: &Scalar, home: Value) -> bool {
+        let is_index =
+            |(user, operand): &(Value, usize)| matches!(self.func.node(*user).op, Op::Gather { .. }) && *operand == 1;
+        let innermost = self.domains.get(&home).and_then(|domain| domain.iter().filter_map(Dim::as_sym).next_back());
+        let differs = |s: &Sym| self.wanted[v.0 as usize].iter().flatten().any(|d| mentions(d, s));
+        let index_again = || self.uses[v.0 as usize].iter().any(is_index) && innermost.is_some_and(differs);
+        !self.repeats_nothing(v, home) && (work_of(f) >= MAX_REPEATED || index_again())
+    }
+
+    /// Is every element of an expensive map wanted about once? That is: in every round of the home's loops, or in those of the outer ones. Loops of
+    /// reductions are inside of these.
     fn repeats_nothing(&self, v: Value, home: Value) -> bool {
         let Some(domain) = self.domains.get(&home) else { return true };
-        let count = |index: &[Dim]| {
-            let mut vars = BTreeSet::new();
-            index.iter().for_each(|d| {
-                d.for_each_sym(&mut |s| {
-                    vars.insert(s.clone());
-                });
-            });
-            vars.len()
-        };
-        let all = count(domain);
-        self.prefix(v, domain).is_some() || self.wanted[v.0 as usize].iter().all(|i| count(i) >= all)
+        let loops: Vec<&Dim> = domain.iter().filter(|d| d.as_sym().is_some()).collect();
+        let follows = |d: &Dim, of: &Dim| of.as_sym().is_some_and(|s| mentions(d, s));
+        self.wanted[v.0 as usize].iter().all(|index| {
+            let used: Vec<&Dim> = index.iter().filter(|d| loops.iter().any(|of| follows(d, of))).collect();
+            loops.starts_with(&used) || loops.iter().all(|of| used.iter().any(|d| follows(d, of)))
+        })
     }
 
     /// The stored tensors each stored node reads.
@@ -589,7 +662,7 @@ impl<'f> Fuser<'f> {
         let mut reads: Vec<BTreeSet<Value>> = vec![BTreeSet::new(); self.func.nodes().len()];
         for (v, node) in self.func.values() {
             let mut set = BTreeSet::new();
-            for a in &node.args {
+            for a in narrow_operands(self.func, node).as_ref().map_or(&node.args[..], |narrow| narrow) {
                 if self.stored[a.0 as usize] {
                     set.insert(*a);
                 } else {
@@ -638,47 +711,5 @@ fn need(op: &Op, operand: usize) -> Need {
         Op::SeqMake { .. } => Need::Buffer,
         Op::SeqInsert { .. } if operand == 2 => Need::Buffer,
         _ => Need::Elements,
-    }
-}
-
-/// Where a view reads its operand of shape `of`.
-pub(crate) fn view_index(
-    op: &Op,
-    of: &[Dim],
-    index: &[Dim],
-    extents: &HashMap<Sym, Dim>,
-    shared: &mut Shared,
-) -> Option<Vec<Dim>> {
-    Some(match op {
-        Op::Transpose { perm } => {
-            let mut at = vec![Dim::ZERO; index.len()];
-            perm.iter().zip(index).for_each(|(&p, i)| at[p as usize] = i.clone());
-            at
-        }
-        Op::Broadcast { shape, axes } => {
-            let to: Vec<Dim> = shape.iter().map(|d| shared.size(d)).collect();
-            of.iter().zip(axes).map(|(n, &a)| broadcast_index(n, &to[a as usize], &index[a as usize])).collect()
-        }
-        Op::Slice { starts, steps, .. } => {
-            let each = starts.iter().zip(steps).zip(index);
-            each.map(|((s, &step), i)| &shared.attribute(s) + &(i * &Dim::Const(step))).collect()
-        }
-        Op::Reshape { shape } => {
-            let to: Vec<Dim> = shape.iter().map(|d| shared.size(d)).collect();
-            unravel(&linear(index, &to), of, extents)
-        }
-        _ => return None,
-    })
-}
-
-/// The index in an operand's axis of size `of` that broadcasts to size `to`.
-fn broadcast_index(of: &Dim, to: &Dim, index: &Dim) -> Dim {
-    match of.as_const() {
-        Some(1) => Dim::ZERO,
-        _ if of == to => index.clone(),
-        // Not 1 by any value of the symbols: then it must be the same size.
-        _ if of.equals(&Dim::ONE) == Some(false) => index.clone(),
-        // 0 for size 1, else the index itself. The plain minimum: no proof may replace it by one of the two.
-        _ => Dim::from_atom(Atom::Min(index.clone(), of - &Dim::ONE)),
     }
 }

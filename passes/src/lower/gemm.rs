@@ -14,13 +14,15 @@ use crate::scalar;
 use numrsc_ir::{
     Dim,
     dim::Sym,
-    kernel::{Binary, Compare, Elem, Ty, V},
+    kernel::{Binary, Compare, Ty, V},
 };
 
 /// Rounds of the depth that are written out.
 pub(super) const UNROLL: i64 = 4;
 /// Panels that few rows go through at once, for enough independent sums.
 const GROUP: i64 = 2;
+/// The numbers of rows that may do so: what batches are, as each takes code of its own.
+const GROUP_ROWS: [i64; 3] = [1, 2, 4];
 /// A panel is used by this much of the depth at a time, unless all of it is little more.
 const DEPTH: i64 = 256;
 /// Bytes of the rows of a block, as far as there are not too few or too many rows.
@@ -44,6 +46,8 @@ pub(crate) struct Gemm {
     pub columns: Dim,
     pub depth: Vec<(Sym, Dim)>,
     pub tile: Tile,
+    /// Are operands integers of 16 bits or fewer, multiplied by pairs along the depth? Those of `a` lie side by side.
+    pub pairs: bool,
 }
 
 /// A part of the rows or panels: the first, and how many or where they end.
@@ -59,7 +63,7 @@ pub(super) struct Part {
     pub kept: Option<(V, V, V)>,
 }
 
-/// One tile: its number of rows, panels and vectors of each, where it begins, and which one of the block it is.
+/// One tile: its number of rows, panels and vectors of each, where it begins, and which one of how many in the block it is.
 #[derive(Clone, Copy)]
 pub(super) struct At {
     pub height: u32,
@@ -70,6 +74,7 @@ pub(super) struct At {
     pub inside: V,
     pub panel: V,
     pub number: V,
+    pub tiles: V,
 }
 
 impl Gemm {
@@ -83,7 +88,23 @@ impl Gemm {
 
     /// Panels of a unit.
     fn group(&self) -> i64 {
-        if self.rows.as_const().is_none_or(|n| n <= GROUP) { GROUP } else { 1 }
+        if self.rows.as_const().is_none_or(|n| self.together(n)) { self.panels_at_once() } else { 1 }
+    }
+
+    /// Panels that few rows go through at once. Narrow integers are there before the sums are that they are added to, so it takes more of these, as far as
+    /// registers go.
+    fn panels_at_once(&self) -> i64 {
+        if self.pairs && self.height() >= 4 * GROUP { 2 * GROUP } else { GROUP }
+    }
+
+    /// Do so many rows go through several panels at once? Their sums are no more than those of a tile then.
+    fn together(&self, rows: i64) -> bool {
+        GROUP_ROWS.contains(&rows) && rows * self.panels_at_once() <= self.height()
+    }
+
+    /// May there be so few rows that reading the columns takes longer than using them?
+    pub(crate) fn may_have_few_rows(&self) -> bool {
+        self.group() > 1
     }
 
     /// Rows of a unit.
@@ -151,7 +172,8 @@ impl Gemm {
 
     /// So many rows by the panels up to an end.
     fn span(&self, cx: &mut Cx<'_>, rows: Span, panels: Span) {
-        let few: Vec<u32> = (1..=GROUP as u32).filter(|h| self.group() > 1 && self.heights().contains(h)).collect();
+        let few: Vec<u32> =
+            self.heights().into_iter().filter(|&h| self.group() > 1 && self.together(i64::from(h))).collect();
         self.few_rows(cx, &few, rows, panels);
     }
 
@@ -160,7 +182,7 @@ impl Gemm {
         let Some((&height, others)) = few.split_first() else { return self.panel_by_panel(cx, rows, panels) };
         let wanted = cx.b.i64(i64::from(height));
         let so_many = cx.b.compare(Compare::Eq, rows.1, wanted);
-        let (count, group) = (cx.b.sub(panels.1, panels.0), cx.b.i64(GROUP));
+        let (count, group) = (cx.b.sub(panels.1, panels.0), cx.b.i64(self.group()));
         let group_there = cx.b.compare(Compare::Eq, count, group);
         let width = cx.b.i64(self.tile.width());
         let (end, columns) = (cx.b.mul(panels.1, width), cx.uniform(&self.columns));
@@ -172,10 +194,10 @@ impl Gemm {
             if !together {
                 return self.few_rows(cx, others, rows, panels);
             }
-            let zero = cx.b.i64(0);
+            let (zero, one) = (cx.b.i64(0), cx.b.i64(1));
             let part = Part { first: zero, count: self.last_depth(cx), kept: None };
-            let (panels, panel, vectors) = (GROUP as u32, panels.0, self.tile.vectors);
-            let at = At { height, panels, vectors, row: rows.0, inside: zero, panel, number: zero };
+            let (panels, panel, vectors) = (self.group() as u32, panels.0, self.tile.vectors);
+            let at = At { height, panels, vectors, row: rows.0, inside: zero, panel, number: zero, tiles: one };
             self.tile(cx, &at, &part);
         });
     }
@@ -279,7 +301,8 @@ impl Gemm {
             let rows = cx.b.mul(open.var, size);
             let inside = cx.b.add(start, rows);
             let (row, number) = (cx.b.add(first, inside), cx.b.add(number, open.var));
-            self.tile(cx, &At { height: h, panels: 1, vectors: self.tile.vectors, row, inside, panel, number }, part);
+            let vectors = self.tile.vectors;
+            self.tile(cx, &At { height: h, panels: 1, vectors, row, inside, panel, number, tiles }, part);
             cx.b.close_for(open, zero, here, 1, vec![]);
         }
     }
@@ -396,10 +419,7 @@ impl Gemm {
             let within = i64::from(j * self.tile.lanes);
             let mask = limit.map(|limit| {
                 let first = cx.uniform(&(&(&panel * &Dim::Const(self.tile.width())) + &Dim::Const(within)));
-                let ty = Ty::vector(Elem::I64, self.tile.lanes);
-                let left = cx.b.sub(limit, first);
-                let (left, iota) = (cx.b.splat(left, self.tile.lanes), cx.b.iota(ty));
-                cx.b.compare(Compare::Lt, iota, left)
+                cx.lanes_below(first, limit, self.tile.lanes)
             });
             columns.push(Column { panel, within, mask });
         }
@@ -415,13 +435,14 @@ impl Gemm {
         let outer = &self.depth[..self.depth.len().saturating_sub(1)];
         cx.carry(outer, start, &mut |cx, sums| {
             if self.depth.is_empty() {
-                return operands.step(cx, &Dim::ZERO, at.height, columns, sums);
+                return operands.step(cx, (&Dim::ZERO, 1), at.height, columns, sums);
             }
-            let (zero, unroll) = (cx.b.i64(0), cx.b.i64(UNROLL));
-            let left = cx.b.urem(part.count, unroll);
-            let whole = cx.b.sub(part.count, left);
-            let mut sums = sums.to_vec();
-            for (low, high, step) in [(zero, whole, UNROLL), (whole, part.count, 1)] {
+            let (mut low, mut sums) = (cx.b.i64(0), sums.to_vec());
+            let steps = if self.pairs { &[UNROLL, 2, 1][..] } else { &[UNROLL, 1] };
+            for &step in steps {
+                let size = cx.b.i64(step);
+                let left = cx.b.urem(part.count, size);
+                let high = cx.b.sub(part.count, left);
                 if cx.b.as_const(low).is_some() && cx.b.as_const(low) == cx.b.as_const(high) {
                     continue;
                 }
@@ -429,14 +450,16 @@ impl Gemm {
                 let round = cx.fresh(false);
                 cx.symbols.insert(round.clone(), open.var);
                 let mut inside = open.inside.clone();
-                if step > 1 {
+                if step == UNROLL {
                     operands.fetch_next(cx, at, part, open.var);
                 }
-                for u in 0..step {
+                let at_once = if self.pairs { step.min(2) } else { 1 };
+                for u in (0..step).step_by(at_once as usize) {
                     let depth = &(&Dim::sym(first.clone()) + &Dim::sym(round.clone())) + &Dim::Const(u);
-                    inside = operands.step(cx, &depth, at.height, columns, &inside);
+                    inside = operands.step(cx, (&depth, at_once), at.height, columns, &inside);
                 }
                 sums = cx.b.close_for(open, low, high, step, inside);
+                low = high;
             }
             sums
         })
@@ -453,14 +476,14 @@ impl Gemm {
         // What becomes of a sum is long: where code should be small, it is there once.
         let by_rows = self.out.scalars_only || cx.shared.device;
         if all && !by_rows {
-            return self.put_vectors(cx, at, &sums);
+            return self.put_vectors(cx, at, &sums, None);
         }
         if limit.is_some() || by_rows || at.vectors < self.tile.vectors {
-            return self.put_rows(cx, at, &sums);
+            return self.put_rest(cx, at, &sums);
         }
         let fits = self.fits(cx, at, at.panels);
         branch(cx, fits, &mut |cx, fits| {
-            if fits { self.put_vectors(cx, at, &sums) } else { self.put_rows(cx, at, &sums) }
+            if fits { self.put_vectors(cx, at, &sums, None) } else { self.put_rest(cx, at, &sums) }
         });
     }
 
@@ -471,20 +494,39 @@ impl Gemm {
         name
     }
 
-    /// Finish the sums of a tile that is complete.
-    fn put_vectors(&self, cx: &mut Cx<'_>, at: &At, sums: &[V]) {
-        let vectors = (at.panels * self.tile.vectors) as usize;
+    /// Finish the sums of the columns there are.
+    fn put_rest(&self, cx: &mut Cx<'_>, at: &At, sums: &[V]) {
+        let Cx { shared, .. } = cx;
+        if !shared.machine.masks || shared.sanitize || shared.device || !self.out.in_order(&self.column) {
+            return self.put_rows(cx, at, sums);
+        }
+        let limit = cx.uniform(&self.columns);
+        self.put_vectors(cx, at, sums, Some(limit));
+    }
+
+    /// Finish the sums of a tile that is complete, or up to a column.
+    fn put_vectors(&self, cx: &mut Cx<'_>, at: &At, sums: &[V], limit: Option<V>) {
+        let vectors = (at.panels * at.vectors) as usize;
         let width = cx.b.i64(self.tile.width());
         let start = cx.b.mul(at.panel, width);
+        // What becomes of a sum may be a long chain: two at once keep the processor busy, if there are registers for it.
+        let fits = cx.shared.machine.registers >= 32 && self.tile.lanes > 1;
+        let pairs = limit.is_none() && fits && vectors.is_multiple_of(2);
+        let (together, lanes) = match pairs && self.out.in_order(&self.column) {
+            true => (2, 2 * self.tile.lanes),
+            false => (1, self.tile.lanes),
+        };
         for (i, sums) in sums.chunks(vectors).enumerate() {
             let number = cx.b.i64(i as i64);
             let row = self.row_name(cx, at.row, number);
-            for (j, &sum) in sums.iter().enumerate() {
-                let offset = cx.b.i64(j as i64 * i64::from(self.tile.lanes));
+            for (j, sums) in sums.chunks(together).enumerate() {
+                let sum = if let [a, b] = sums { cx.b.shuffle(*a, *b, (0..lanes).collect()) } else { sums[0] };
+                let offset = cx.b.i64(j as i64 * i64::from(lanes));
                 let (column, first) = (cx.variable(&self.columns), cx.b.add(start, offset));
                 cx.symbols.insert(column.clone(), first);
-                let outer = (cx.lane.replace(Lane { sym: column.clone(), base: first }), cx.lanes);
-                cx.lanes = self.tile.lanes;
+                let mask = limit.map(|limit| cx.lanes_below(first, limit, lanes));
+                let outer = (cx.lane.replace(Lane { sym: column.clone(), base: first, mask }), cx.lanes);
+                cx.lanes = lanes;
                 let names = |s: &Sym| {
                     let name = if *s == self.row { &row } else { &column };
                     (*s == self.row || *s == self.column).then(|| Dim::sym(name.clone()))

@@ -1,8 +1,8 @@
 //! Indices and addresses as symbolic expressions: loop variables are symbols of the same [`Dim`] normal form as sizes, so that what
 //! views do to indices (splitting, merging, permuting) cancels in the address instead of being computed.
-use super::cx::Cx;
+use super::{cx::Cx, shared::Shared};
 use numrsc_ir::{
-    Dim,
+    Dim, Op,
     dim::{Atom, Range, Sym},
     kernel::{Binary, Compare, V},
 };
@@ -261,4 +261,46 @@ pub(crate) fn floor_div(b: &mut numrsc_ir::kernel::build::Builder, x: V, y: V) -
     let down = b.and(inexact, differ);
     let lower = b.sub(q, one);
     b.select(down, lower, q)
+}
+
+/// Where a view reads its operand of shape `of`.
+pub(crate) fn view_index(
+    op: &Op,
+    of: &[Dim],
+    index: &[Dim],
+    extents: &HashMap<Sym, Dim>,
+    shared: &mut Shared,
+) -> Option<Vec<Dim>> {
+    Some(match op {
+        Op::Transpose { perm } => {
+            let mut at = vec![Dim::ZERO; index.len()];
+            perm.iter().zip(index).for_each(|(&p, i)| at[p as usize] = i.clone());
+            at
+        }
+        Op::Broadcast { shape, axes } => {
+            let to: Vec<Dim> = shape.iter().map(|d| shared.size(d)).collect();
+            of.iter().zip(axes).map(|(n, &a)| broadcast_index(n, &to[a as usize], &index[a as usize])).collect()
+        }
+        Op::Slice { starts, steps, .. } => {
+            let each = starts.iter().zip(steps).zip(index);
+            each.map(|((s, &step), i)| &shared.attribute(s) + &(i * &Dim::Const(step))).collect()
+        }
+        Op::Reshape { shape } => {
+            let to: Vec<Dim> = shape.iter().map(|d| shared.size(d)).collect();
+            unravel(&linear(index, &to), of, extents)
+        }
+        _ => return None,
+    })
+}
+
+/// The index in an operand's axis of size `of` that broadcasts to size `to`.
+fn broadcast_index(of: &Dim, to: &Dim, index: &Dim) -> Dim {
+    match of.as_const() {
+        Some(1) => Dim::ZERO,
+        _ if of == to => index.clone(),
+        // Not 1 by any value of the symbols: then it must be the same size.
+        _ if of.equals(&Dim::ONE) == Some(false) => index.clone(),
+        // 0 for size 1, else the index itself. The plain minimum: no proof may replace it by one of the two.
+        _ => Dim::from_atom(Atom::Min(index.clone(), of - &Dim::ONE)),
+    }
 }

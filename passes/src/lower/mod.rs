@@ -32,6 +32,7 @@ use numrsc_ir::{
 };
 use std::sync::Arc;
 
+pub(crate) use bounds::fits;
 pub(crate) use contract::packs;
 pub use entry::{MemoryPlan, THREADS};
 pub(crate) use fuse::Traffic;

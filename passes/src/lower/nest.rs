@@ -3,9 +3,14 @@ use super::{
     cx::{Cx, Home, Lane, View},
     fuse::MAX_LOOKUPS,
     index::{divisor, is_tangled, linear, mentions, unravel},
+    pointwise::step,
 };
 use crate::scalar;
-use numrsc_ir::{DType, Dim, Op, Value, dim::Sym, kernel::V};
+use numrsc_ir::{
+    DType, Dim, Op, Value,
+    dim::Sym,
+    kernel::{Compare, Elem, Ty, V},
+};
 use std::collections::HashSet;
 
 /// Loops over all indices of a shape.
@@ -14,6 +19,13 @@ pub(crate) struct Nest {
     pub loops: Vec<(Sym, Dim)>,
     /// The index along each axis.
     pub index: Vec<Dim>,
+}
+
+/// How many rounds of a loop are done at once, and whether the last ones, if they are fewer, are as well.
+#[derive(Clone, Copy)]
+pub(crate) struct Lanes {
+    pub most: u32,
+    pub masked: bool,
 }
 
 /// What computing an element reads.
@@ -117,7 +129,7 @@ impl Cx<'_> {
         }
         if self.is_stored(v) {
             let shape = self.shape(v);
-            let position = linear(index, &shape);
+            let position = self.position(v, index, &shape);
             out.read(v, position);
             return;
         }
@@ -223,14 +235,14 @@ impl Cx<'_> {
         self.b.close_for(open, low, high, 1, next)
     }
 
-    /// A loop from `low` to `high` by vectors of that many lanes, then one by one for the rest. Values are carried as vectors through the
-    /// first; `narrow` makes scalars of them for the second.
+    /// A loop from `low` to `high` by vectors of that many lanes, then by one with fewer, or one by one, for the rest. Values are carried as vectors; `narrow`
+    /// makes scalars of them at the end, or for the rest.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn by_vectors(
         &mut self,
         var: &Sym,
         (low, high): (V, V),
-        lanes: u32,
+        Lanes { most: lanes, masked }: Lanes,
         wide: &[V],
         narrow: &mut dyn FnMut(&mut Self, &[V]) -> Vec<V>,
         body: &mut dyn FnMut(&mut Self, &[V]) -> Vec<V>,
@@ -247,8 +259,15 @@ impl Cx<'_> {
             let next = self.at_lanes(var, open.var, lanes, |cx| body(cx, &open.inside));
             carried = self.b.close_for(open, low, middle, i64::from(lanes), next);
         }
+        let no_rest = self.b.as_const(middle).is_some() && self.b.as_const(middle) == self.b.as_const(high);
+        if masked && !no_rest {
+            let open = self.b.open_for(&carried);
+            let mask = self.lanes_below(open.var, high, lanes);
+            let next = self.at_some_lanes(var, open.var, lanes, Some(mask), |cx| body(cx, &open.inside));
+            carried = self.b.close_for(open, middle, high, i64::from(lanes), next);
+        }
         let narrowed = narrow(self, &carried);
-        if self.b.as_const(middle).is_some() && self.b.as_const(middle) == self.b.as_const(high) {
+        if no_rest || masked {
             return narrowed;
         }
         self.range(var, middle, high, &narrowed, |cx, inside| body(cx, inside))
@@ -263,14 +282,47 @@ impl Cx<'_> {
 impl Cx<'_> {
     /// Do something for so many values of a variable, from `first` on.
     pub(crate) fn at_lanes<R>(&mut self, var: &Sym, first: V, lanes: u32, f: impl FnOnce(&mut Self) -> R) -> R {
+        self.at_some_lanes(var, first, lanes, None, f)
+    }
+
+    /// Do something for so many values of a variable, from `first` on, as far as a mask says that there are.
+    pub(crate) fn at_some_lanes<R>(
+        &mut self,
+        var: &Sym,
+        first: V,
+        lanes: u32,
+        mask: Option<V>,
+        f: impl FnOnce(&mut Self) -> R,
+    ) -> R {
         let before = self.symbols.insert(var.clone(), first);
-        let lane = (lanes > 1).then(|| Lane { sym: var.clone(), base: first });
+        let lane = (lanes > 1).then(|| Lane { sym: var.clone(), base: first, mask });
         let outer = (std::mem::replace(&mut self.lane, lane), std::mem::replace(&mut self.lanes, lanes));
         let result = f(self);
         (self.lane, self.lanes) = outer;
         restore(self, var, before);
         result
     }
+}
+
+impl Cx<'_> {
+    /// The lanes whose number, counted from `first`, is below a limit.
+    pub(crate) fn lanes_below(&mut self, first: V, limit: V, lanes: u32) -> V {
+        let left = self.b.sub(limit, first);
+        let (left, iota) = (self.b.splat(left, lanes), self.b.iota(Ty::vector(Elem::I64, lanes)));
+        self.b.compare(Compare::Lt, iota, left)
+    }
+
+    /// Lanes along a variable for what reads this.
+    pub(crate) fn lanes_along(&self, var: &Sym, most: u32, reads: &Reads) -> Lanes {
+        let masked = self.shared.machine.masks && !self.shared.sanitize && most > 1 && reads.in_order(var);
+        Lanes { most, masked }
+    }
+}
+
+/// The lanes of a loop of that many rounds: no more than are filled once.
+pub(crate) fn fitting_lanes(extent: &Dim, most: u32) -> u32 {
+    let rounds = extent.as_const().and_then(|n| u32::try_from(n.max(1)).ok());
+    rounds.map_or(most, |n| most.min(1 << n.ilog2()))
 }
 
 fn restore(cx: &mut Cx<'_>, var: &Sym, before: Option<V>) {
@@ -289,6 +341,11 @@ impl Reads {
     /// Do all lanes look up the same, one thing after the other, so that it is done once for all of them?
     pub(crate) fn share_lookups(&self) -> bool {
         self.lookups >= MAX_LOOKUPS && self.lane.len() == 1
+    }
+
+    /// Does all that differs along a variable lie one after the other? Then vectors may be of some lanes.
+    pub(crate) fn in_order(&self, var: &Sym) -> bool {
+        self.lookups == 0 && self.positions.iter().all(|p| matches!(step(p, var), Some(0 | 1)))
     }
 
     /// Does an element at an index differ from lane to lane, as far as is known?

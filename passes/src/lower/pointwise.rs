@@ -3,7 +3,7 @@ use super::{
     cx::{Cx, Home},
     fuse::Scope,
     index::{linear, mentions},
-    nest::Reads,
+    nest::{Lanes, Reads, fitting_lanes},
     shared::{Arg, Shared},
 };
 use crate::scalar;
@@ -51,7 +51,7 @@ struct Loops {
     inner: Vec<(Sym, Dim)>,
     /// Is the one loop split by blocks of its rounds?
     flat: bool,
-    lanes: u32,
+    lanes: Lanes,
     from: Vec<Dim>,
     to: Dim,
     extent: Dim,
@@ -113,7 +113,7 @@ impl Pointwise<'_> {
         let mut nest = cx.split_last(nest, vector, positions);
         let reads = reads_at(cx, &nest.index, nest.loops.last().map(|(var, _)| var));
         let to = (self.to)(&nest.index);
-        let lanes = self.lanes(cx, &reads, &nest.loops);
+        let lanes = self.lanes(cx, &reads, &nest.loops, &to);
 
         // Loops up to the first cut are split between threads; without cuts all but the innermost. Heads belong to whole rounds of them.
         let first_cut = head_axes.or(cuts.iter().min().copied());
@@ -126,7 +126,7 @@ impl Pointwise<'_> {
                 nest.loops.iter().take_while(|(s, _)| outer.iter().any(|d| mentions(d, s))).count()
             }
             // Whole reductions are work enough for a unit.
-            None if lanes == 1 && !reads.reductions.is_empty() => nest.loops.len(),
+            None if lanes.most == 1 && !reads.reductions.is_empty() => nest.loops.len(),
             None => nest.loops.len().saturating_sub(1),
         };
         let inner = nest.loops.split_off(shared_loops);
@@ -137,7 +137,7 @@ impl Pointwise<'_> {
         } else {
             (Dim::product(outer.iter().map(|(_, n)| n)), Dim::product(inner.iter().map(|(_, n)| n)))
         };
-        let per_item = Dim::Const(1 + reads.work / i64::from(lanes));
+        let per_item = Dim::Const(1 + reads.work / i64::from(lanes.most));
         let reduced = if reads.reductions.is_empty() { Dim::ONE } else { Dim::Const(64) };
         let work = &(&items * &per_item) * &reduced;
         let (from, in_place) = ((self.from)(&nest.index), read_where_written(&reads, &to));
@@ -190,10 +190,11 @@ impl Pointwise<'_> {
     }
 
     /// How many lanes the innermost loop has.
-    fn lanes(&self, cx: &Cx<'_>, reads: &Reads, loops: &[(Sym, Dim)]) -> u32 {
-        let Some((var, extent)) = loops.last() else { return 1 };
+    fn lanes(&self, cx: &Cx<'_>, reads: &Reads, loops: &[(Sym, Dim)], to: &Dim) -> Lanes {
+        let one = Lanes { most: 1, masked: false };
+        let Some((var, extent)) = loops.last() else { return one };
         if reads.scalars_only {
-            return 1;
+            return one;
         }
         // A reduction whose result differs from lane to lane either runs its own lanes or ours, whichever reads consecutive elements.
         let steps = |positions: &[Dim], s: &Sym| positions.iter().filter(|p| step(p, s) == Some(1)).count();
@@ -205,16 +206,16 @@ impl Pointwise<'_> {
             if index.iter().any(|d| mentions(d, var))
                 && last.as_ref().is_some_and(|s| !is_short(s) && steps(positions, s) >= steps(positions, var))
             {
-                return 1;
+                return one;
             }
         }
-        match extent.as_const() {
-            Some(n) if n < i64::from(lanes) => {
-                let fit = u32::try_from(n.max(1)).unwrap_or(1);
-                1 << fit.ilog2()
-            }
-            _ => lanes,
-        }
+        let lanes = cx.lanes_along(var, lanes, reads);
+        let masked = lanes.masked && step(to, var) == Some(1);
+        let most = match extent.as_const().and_then(|n| u32::try_from(n.max(1)).ok()) {
+            Some(n) if n < lanes.most && masked => n.next_power_of_two(),
+            _ => fitting_lanes(extent, lanes.most),
+        };
+        Lanes { most, masked: masked && most > 1 }
     }
 }
 

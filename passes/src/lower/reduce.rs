@@ -1,7 +1,7 @@
 //! Values that come from many elements: reductions, the choice of an element, windows.
 use super::cx::Cx;
 use super::index::mentions;
-use super::nest::Reads;
+use super::nest::{Lanes, Reads};
 use crate::scalar;
 use numrsc_ir::{
     DType, Dim, ReduceFn, Value,
@@ -71,6 +71,9 @@ impl Cx<'_> {
             Some((last, outer)) if vector > 1 => {
                 // A vector of partial results; the scalars left over at the end of each row are added to lane 0's chain.
                 let wide = sum.neutral(self, vector);
+                let mut reads = Reads::default();
+                self.reads(x, &at, &mut reads);
+                let lanes = self.lanes_along(&last.0, vector, &reads);
                 let accumulated = self.carry(outer, &[wide, start], &mut |cx, inside| {
                     let (low, high) = (cx.b.i64(0), cx.uniform(&last.1));
                     let (wide, single) = (inside[0], inside[1]);
@@ -78,7 +81,7 @@ impl Cx<'_> {
                     let tail = cx.by_vectors(
                         &last.0,
                         (low, high),
-                        vector,
+                        lanes,
                         &[wide],
                         &mut |_, carried| {
                             after = carried[0];
@@ -87,7 +90,8 @@ impl Cx<'_> {
                         &mut |cx, inside| {
                             let item = cx.value(x, &at);
                             let item = sum.widen(cx, item);
-                            vec![sum.combine(cx, inside[0], item)]
+                            let after = sum.combine(cx, inside[0], item);
+                            vec![cx.mask().map_or(after, |mask| cx.b.select(mask, after, inside[0]))]
                         },
                     );
                     vec![after, tail[0]]
@@ -170,7 +174,7 @@ impl Cx<'_> {
         let found = self.by_vectors(
             &var,
             (low, high),
-            lanes,
+            Lanes { most: lanes, masked: false },
             &[none],
             &mut |cx, carried| vec![cx.b.reduce(Binary::SMax, carried[0])],
             &mut |cx, inside| {

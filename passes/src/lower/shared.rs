@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     codes: HashMap<String, u32>,
     /// Where in the model we are, for messages.
     pub place: String,
+    /// The number of the round of the loop that kernels are launched in.
+    pub round: Option<V>,
     /// What cannot be lowered, found where nothing but code can be given.
     pub refused: Option<String>,
     names: HashMap<Dim, Sym>,
@@ -58,6 +60,7 @@ impl Shared {
             messages: vec![],
             codes: HashMap::new(),
             place: String::new(),
+            round: None,
             refused: None,
             names: HashMap::new(),
             meanings: HashMap::new(),

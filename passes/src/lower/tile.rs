@@ -8,8 +8,11 @@ use crate::{Machine, scalar};
 use numrsc_ir::{
     DType, Dim, Scalar,
     dim::Sym,
-    kernel::{Ty, V},
+    kernel::{Convert, Elem, Ty, V},
 };
+
+/// Tiles of a block, at least, if it is not known how many there are.
+const FEW_TILES: i64 = 4;
 
 /// Elements in memory at symbolic positions.
 #[derive(Clone)]
@@ -23,6 +26,8 @@ pub(crate) struct Place {
     pub changes: bool,
     /// May more columns be read than there are?
     pub padded: bool,
+    /// Do two steps of the depth lie side by side, column by column?
+    pub paired: bool,
     /// What the elements in memory become when they are loaded.
     pub widen: Option<Scalar>,
 }
@@ -30,7 +35,7 @@ pub(crate) struct Place {
 impl Place {
     /// Elements that stay as they are while the kernel runs.
     pub(crate) fn fixed(pointer: V, dtype: DType, position: Dim, length: Dim) -> Place {
-        Place { pointer, dtype, position, length, changes: false, padded: false, widen: None }
+        Place { pointer, dtype, position, length, changes: false, padded: false, paired: false, widen: None }
     }
 
     /// An element as it enters products.
@@ -125,20 +130,44 @@ impl<'g> Operands<'g> {
         Operands { gemm, row: row.clone(), a, b }
     }
 
-    /// One round of the innermost loop over the depth.
-    pub(super) fn step(&self, cx: &mut Cx<'_>, depth: &Dim, height: u32, columns: &[Column], sums: &[V]) -> Vec<V> {
-        let gemm = self.gemm;
+    /// One round of the innermost loop over the depth, or two at once.
+    pub(super) fn step(
+        &self,
+        cx: &mut Cx<'_>,
+        (depth, rounds): (&Dim, i64),
+        height: u32,
+        columns: &[Column],
+        sums: &[V],
+    ) -> Vec<V> {
+        let (gemm, lanes) = (self.gemm, self.gemm.tile.lanes);
         let last = gemm.depth.last().map(|(s, _)| s);
         let dtype = gemm.out.dtype(cx);
         let b: Vec<V> = columns
             .iter()
             .map(|c| {
-                let position = gemm.b.position.subst(&|s| match s {
-                    s if *s == gemm.panel => Some(c.panel.clone()),
-                    s if *s == gemm.within => Some(Dim::Const(c.within)),
-                    s => (Some(s) == last).then(|| depth.clone()),
-                });
-                load(cx, &gemm.b, &self.b, &position, gemm.tile.lanes, c.mask)
+                let position = |round: i64| {
+                    let depth = depth + &Dim::Const(round);
+                    gemm.b.position.subst(&|s| match s {
+                        s if *s == gemm.panel => Some(c.panel.clone()),
+                        s if *s == gemm.within => Some(Dim::Const(c.within)),
+                        s => (Some(s) == last).then(|| depth.clone()),
+                    })
+                };
+                match gemm.pairs {
+                    false => {
+                        let raw = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
+                        gemm.b.decode(cx, raw)
+                    }
+                    true if gemm.b.paired => load(cx, &gemm.b, &self.b, &position(0), 2 * lanes, None),
+                    true => {
+                        let first = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
+                        let second = match rounds {
+                            1 => cx.b.int(cx.b.ty(first), 0),
+                            _ => load(cx, &gemm.b, &self.b, &position(1), lanes, c.mask),
+                        };
+                        cx.b.shuffle(first, second, (0..lanes).flat_map(|i| [i, lanes + i]).collect())
+                    }
+                }
             })
             .collect();
         let mut next = Vec::with_capacity(sums.len());
@@ -148,42 +177,55 @@ impl<'g> Operands<'g> {
                 s if *s == gemm.row => Some(row.clone()),
                 s => (Some(s) == last).then(|| depth.clone()),
             });
-            let a = load(cx, &gemm.a, &self.a, &position, 1, None);
-            let a = cx.b.splat(a, gemm.tile.lanes);
+            let a = load(cx, &gemm.a, &self.a, &position, rounds as u32, None);
+            let a = match (gemm.pairs, rounds) {
+                (false, _) => {
+                    let a = gemm.a.decode(cx, a);
+                    cx.b.splat(a, lanes)
+                }
+                // What it has instead of a second one meets a zero.
+                (true, 1) => cx.b.splat(a, 2 * lanes),
+                (true, _) => cx.b.shuffle(a, a, (0..2 * lanes).map(|i| i % 2).collect()),
+            };
             for (j, &b) in b.iter().enumerate() {
                 let sum = sums[i as usize * columns.len() + j];
-                next.push(multiply_add(cx, dtype, a, b, sum));
+                next.push(if gemm.pairs { add_pairs(cx, a, b, sum) } else { multiply_add(cx, dtype, a, b, sum) });
             }
         }
         next
     }
 
     /// Fetch a share of what follows in `b`: all tiles of a block together fetch what the next round over them will read. Few rows that take several panels
-    /// at once do nothing but read, and what is fetched by hand would only get in the way.
+    /// at once do nothing but read, and what is fetched by hand would only get in the way. Nor is anything fetched next to rows that the kernel itself wrote (those of attention, whose
+    /// columns are few): LLVM would load them all before, and run out of registers.
     pub(super) fn fetch_next(&self, cx: &mut Cx<'_>, at: &At, part: &Part, round: V) {
         let gemm = self.gemm;
-        if !gemm.b.padded || gemm.b.changes || at.panels > 1 || cx.shared.sanitize || cx.shared.device {
+        if !gemm.b.padded || gemm.b.changes || gemm.a.changes || at.panels > 1 || cx.shared.sanitize || cx.shared.device
+        {
             return;
         }
         let bytes = gemm.tile.width() * gemm.b.bytes();
         let lines = ceil_div(UNROLL * bytes, CACHE_LINE);
+        let least = gemm.rows.eval(&|_| Some(1)).unwrap_or(1).clamp(1, gemm.block());
         let tiles = match gemm.rows.as_const() {
-            Some(n) => ceil_div(n.min(gemm.block()), gemm.height()),
-            // Low tiles are few.
-            None if 2 * at.height > gemm.tile.rows => lines,
+            Some(_) => ceil_div(least, gemm.height()),
+            // Low ones are few.
+            None if 2 * at.height > gemm.tile.rows => ceil_div(least, gemm.height()).max(FEW_TILES),
             None => 1,
         };
-        let share = ceil_div(lines, tiles.max(1));
-        let per_round = cx.b.i64(share * CACHE_LINE / UNROLL);
+        let share = ceil_div(lines, tiles);
         let (size, before) = (cx.b.i64(bytes), cx.b.mul(at.number, part.count));
-        let next = cx.b.mul(part.count, size);
-        let skipped = cx.b.mul(before, per_round);
+        // Tiles fetch equal shares, so that there is time enough between what they ask for.
+        let up = cx.b.i64(bytes - 1);
+        let up = cx.b.add(at.tiles, up);
+        let per_round = cx.b.udiv(up, at.tiles);
+        let (next, skipped) = (cx.b.mul(part.count, size), cx.b.mul(before, per_round));
         let first = cx.b.add(next, skipped);
-        let here = cx.b.mul(round, per_round);
-        let at = cx.b.add(first, here);
-        for line in 0..share {
-            let line = cx.b.i64(line * CACHE_LINE);
-            let at = cx.b.add(at, line);
+        for i in 0..share {
+            let later = cx.b.i64(i * UNROLL / share);
+            let round = cx.b.add(round, later);
+            let here = cx.b.mul(round, per_round);
+            let at = cx.b.add(first, here);
             cx.b.prefetch(self.b.pointer, at);
         }
     }
@@ -194,7 +236,7 @@ pub(super) fn ceil_div(a: i64, b: i64) -> i64 {
     (a + b - 1) / b
 }
 
-/// Elements at a position, as they enter products.
+/// Elements at a position, as they are in memory.
 fn load(cx: &mut Cx<'_>, place: &Place, origin: &Origin, position: &Dim, lanes: u32, mask: Option<V>) -> V {
     let relative = position - &origin.position;
     // What differs between the rounds that are written out is added last, so that it is part of the instruction that loads.
@@ -203,7 +245,7 @@ fn load(cx: &mut Cx<'_>, place: &Place, origin: &Origin, position: &Dim, lanes: 
     let constant = cx.b.i64(constant);
     let index = cx.b.add(varying, constant);
     let ty = Ty::vector(scalar::memory(place.dtype), lanes);
-    let raw = match mask.filter(|_| !place.padded) {
+    match mask.filter(|_| !place.padded) {
         Some(mask) => cx.b.load_fixed_masked(ty, origin.pointer, index, mask),
         None => {
             cx.check_bounds(&place.length, index, lanes, true);
@@ -213,8 +255,17 @@ fn load(cx: &mut Cx<'_>, place: &Place, origin: &Origin, position: &Dim, lanes: 
                 cx.b.load_fixed(ty, origin.pointer, index)
             }
         }
-    };
-    place.decode(cx, raw)
+    }
+}
+
+/// Vectors of integers multiplied, and neighbouring products added to each sum: one instruction of machines that have it, which the backend finds in this form.
+fn add_pairs(cx: &mut Cx<'_>, a: V, b: V, sum: V) -> V {
+    let lanes = cx.b.ty(sum).lanes;
+    let [a, b] = [a, b].map(|x| cx.b.convert(Convert::SExt, x, Elem::I32));
+    let products = cx.b.mul(a, b);
+    let [even, odd] = [0, 1].map(|first| cx.b.shuffle(products, products, (0..lanes).map(|i| 2 * i + first).collect()));
+    let pairs = cx.b.add(even, odd);
+    cx.b.add(sum, pairs)
 }
 
 fn multiply_add(cx: &mut Cx<'_>, dtype: DType, a: V, b: V, sum: V) -> V {

@@ -5,6 +5,7 @@ use super::{
     epilogue::{Epilogue, Sink},
     fuse::Scope,
     index::unravel,
+    nest::Lanes,
     pointwise::Kernel,
     reduce::{Sum, wrap},
     shared::{Arg, Shared},
@@ -168,6 +169,7 @@ impl Windows {
         let bytes = scalar::number(self.dtype).size().max(scalar::memory(self.dtype).size());
         let lanes = output.sink.lanes(line, cx.shared.machine.lanes(bytes as u32));
         let at = place(&middle);
+        let lanes = Lanes { most: lanes, masked: false };
         cx.by_vectors(&middle, (from, to), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
             let x = self.element(cx, &at, true);
             output.put(cx, &at, x);

@@ -4,6 +4,7 @@
 //! of its type. Every step is rounded to its type as the evaluator does; functions such as `exp` are our own polynomials.
 mod circular;
 mod code;
+mod constant;
 mod convert;
 mod double;
 mod format;
@@ -90,10 +91,9 @@ pub fn expression(b: &mut Builder, scalar: &Scalar, arg_dtypes: &[DType], args: 
             Step::Call(c) => {
                 let of: Vec<DType> = c.args.iter().map(|&a| types[a as usize]).collect();
                 let operands: Vec<V> = c.args.iter().map(|&a| values[a as usize]).collect();
-                match bounded_to_int(b, c.f, of[0], to, operands[0], ranges[c.args[0] as usize]) {
-                    Some(v) => v,
-                    None => call(b, c.f, &of, to, &operands),
-                }
+                bounded_to_int(b, c.f, of[0], to, operands[0], ranges[c.args[0] as usize])
+                    .or_else(|| constant::call(b, scalar, values.len(), to, &operands))
+                    .unwrap_or_else(|| call(b, c.f, &of, to, &operands))
             }
         };
         values.push(value);

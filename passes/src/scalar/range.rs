@@ -26,6 +26,8 @@ pub(crate) fn ranges(scalar: &Scalar, types: &[DType]) -> Vec<Range> {
                     ScalarFn::Floor | ScalarFn::Ceil | ScalarFn::Trunc | ScalarFn::Round => {
                         (of(0).0.floor(), of(0).1.ceil())
                     }
+                    ScalarFn::Add => rounded(*ty, (of(0).0 + of(1).0, of(0).1 + of(1).1)),
+                    ScalarFn::Sub => rounded(*ty, (of(0).0 - of(1).1, of(0).1 - of(1).0)),
                     _ => ANY,
                 }
             }
@@ -34,6 +36,11 @@ pub(crate) fn ranges(scalar: &Scalar, types: &[DType]) -> Vec<Range> {
         known.push(range);
     }
     known
+}
+
+/// Bounds of what is rounded to a type: rounding keeps the order.
+fn rounded(ty: DType, (low, high): Range) -> Range {
+    if low.is_nan() || high.is_nan() { ANY } else { (ty.round(low), ty.round(high)) }
 }
 
 /// What the integers lie between that floats become; NaN becomes 0.

@@ -4,7 +4,8 @@ use crate::egraph::rule::{Rule, rule};
 
 #[rustfmt::skip]
 pub(super) const RULES: &[Rule] = &[
-    rule("call-gather",          "(call ?f (gather ?t ?i ?a ?n))",                                "(gather (call ?f ?t) ?i ?a ?n)").when(&["(constant ?t)", "(few ?t)"]),
+    // Tables of indices stay as narrow as they are.
+    rule("call-gather",          "(call ?f (gather ?t ?i ?a ?n))",                                "(gather (call ?f ?t) ?i ?a ?n)").when(&["(constant ?t)", "(few ?t)", "(no_wider (call ?f ?t) ?t)"]),
     rule("call-gather-number",   "(call ?f (gather ?t ?i ?a ?n) ?c)",                             "(gather (call ?f ?t ?c) ?i ?a ?n)").when(&["(constant ?t)", "(few ?t)", "(plain ?c)"]),
     rule("call-number-gather",   "(call ?f ?c (gather ?t ?i ?a ?n))",                             "(gather (call ?f ?c ?t) ?i ?a ?n)").when(&["(constant ?t)", "(few ?t)", "(plain ?c)"]),
     rule("call-gathers",         "(call ?f (gather ?t ?i ?a ?n) (gather ?u ?i ?a ?n))",           "(gather (call ?f ?t ?u) ?i ?a ?n)").when(&["(constant ?t)", "(constant ?u)", "(few ?t)"]),

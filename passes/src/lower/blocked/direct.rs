@@ -5,7 +5,7 @@ use super::{
     super::pointwise::Kernel,
     Conv, Output, Panels,
     halo::Halo,
-    products::{MAX_STEPS, Products, most_pixels, tiles},
+    products::{MAX_STEPS, Products, Tile, most_pixels, tiles},
 };
 use crate::lower::{
     cx::{Cx, Home},
@@ -206,8 +206,8 @@ impl<'c> Direct<'c> {
         let vector = cx.name_of(vector);
         let most = most_pixels(self.registers, panels.vectors);
         let all = |cx: &mut Cx<'_>, part: &Dim| {
-            tiles(cx, count, self.block_pixels(), most, &mut |cx, first, pixels| {
-                self.tile(cx, unit, first, pixels, &vector, panels.vectors, part);
+            tiles(cx, count, self.block_pixels(), most, &mut |cx, tile| {
+                self.tile(cx, unit, tile, &vector, panels.vectors, part);
             });
         };
         match unit.sums {
@@ -275,11 +275,10 @@ impl<'c> Direct<'c> {
         let per_output = self.panel_rows(sums.len() as i64);
         let row_pixels = count * &Dim::Const(phases.count());
         let step = unravel(pixel, &conv.output, &HashMap::new());
-        for n in 0..sums.len() as i64 * conv.lanes {
+        // What is missing of the last vector, if that is the first as well.
+        let all = if sums.len() as i64 == conv.out_vectors { phases.count() * conv.outputs } else { i64::MAX };
+        for n in 0..all.min(sums.len() as i64 * conv.lanes) {
             let (phase, output) = (n / per_output, n % per_output);
-            if phase == phases.count() {
-                return;
-            }
             let at = if phases.is_one() {
                 pixel.clone()
             } else {
@@ -366,16 +365,14 @@ impl<'c> Direct<'c> {
     }
 
     /// The products of a tile in a part of the depth.
-    #[allow(clippy::too_many_arguments)]
-    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, pixels: i64, vector: &Dim, vectors: i64, part: &Dim) {
-        let conv = self.conv;
-        let places: Vec<Pixel> = (0..pixels).map(|i| self.pixel(cx, unit, first, i)).collect();
+    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tile: &Tile, vector: &Dim, vectors: i64, part: &Dim) {
+        let (conv, first) = (self.conv, &tile.first);
+        let places: Vec<Pixel> = (0..tile.pixels).map(|i| self.pixel(cx, unit, first, i)).collect();
         let panel = &(&(&unit.group * &Dim::Const(conv.out_vectors)) + vector) * &Dim::Const(conv.depth() * conv.lanes);
         let weights = cx.element(unit.weights, &panel);
         let products = self.products(cx, weights, vectors, part);
         let mut load = |cx: &mut Cx<'_>, i: i64, at: (V, V)| self.load(cx, unit, &places[i as usize], at);
-        let zeros = products.zeros(cx, pixels);
-        let sums = products.add_to(cx, &zeros, &mut load);
+        let sums = products.sums(cx, tile, &mut load);
         let Some(memory) = unit.sums else { return self.store(cx, unit, first, vector, vectors, &sums) };
         // A part is summed up by itself: errors of rounding grow with the length of a sum.
         let ty = Ty::vector(Elem::F32, conv.lanes as u32);
@@ -422,7 +419,8 @@ impl<'c> Direct<'c> {
             true => (1, Dim::ZERO),
             false => (written, Dim::ONE),
         };
-        Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes }
+        let round = self.part * conv.channels * conv.taps() * vectors * conv.lanes;
+        Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes, round }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -462,6 +460,14 @@ impl<'c> Direct<'c> {
             cx.b.and(all, fits)
         })
     }
+}
+
+/// What a convolution costs, in products of a vector per image.
+pub(super) fn cost(conv: &Conv) -> i64 {
+    let pixels: i64 = conv.output.iter().map(|d| d.as_const().unwrap_or(TYPICAL_ROW)).product();
+    let depth = conv.depth();
+    let blocks = ceil_div(pixels * conv.in_blocks * conv.channels * 4, BLOCK_BYTES).max(1);
+    depth * conv.out_vectors * (pixels + conv.reading(blocks))
 }
 
 /// How many blocks of input channels the weights of a panel are used for at a time: all, or an equal part that fits the cache.

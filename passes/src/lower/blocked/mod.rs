@@ -32,6 +32,8 @@ use winograd::Winograd;
 
 /// Vectors of a panel at most.
 const MAX_VECTORS: i64 = 3;
+/// Products that could be done while an element of each weight comes from memory, and from a cache.
+const READING: (i64, i64) = (3, 1);
 
 /// Can a convolution with blocks be done as it is? All others are done without blocks.
 pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
@@ -145,7 +147,7 @@ impl Output {
         cx.symbols.insert(lane.clone(), zero);
         index.push(Dim::sym(lane.clone()));
         let names = |s: &Sym| self.axes.iter().position(|a| a == s).map(|a| index[a].clone());
-        let outer = (cx.lane.replace(Lane { sym: lane, base: zero }), cx.lanes);
+        let outer = (cx.lane.replace(Lane { sym: lane, base: zero, mask: None }), cx.lanes);
         cx.lanes = self.lanes as u32;
         if self.sink.scalars_only {
             (0..cx.lanes).for_each(|l| cx.in_lane(l, |cx| self.sink.put(cx, &names, x)));
@@ -250,6 +252,12 @@ impl Conv {
     fn chunks(&self, blocks: &Dim, units: i64, most: i64) -> i64 {
         let images = self.images.as_const().unwrap_or(1).max(1);
         blocks.as_const().map_or(1, |n| ceil_div(units, images * self.groups * n.max(1)).clamp(1, most))
+    }
+
+    /// What it costs to read a vector of weights, first from memory and then for every further block: in products of a vector, which take the same time
+    /// however long it is.
+    fn reading(&self, blocks: i64) -> i64 {
+        self.lanes * (READING.0 + READING.1 * (blocks - 1))
     }
 
     /// Pairs of vectors, and what is left of them.

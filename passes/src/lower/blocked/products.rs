@@ -1,16 +1,18 @@
 //! The innermost part: a few pixels times a few vectors of outputs, all accumulators in registers over the whole depth.
-use crate::lower::{cx::Cx, tile::ceil_div};
+use crate::lower::{cx::Cx, gemm::CACHE_LINE, tile::ceil_div};
 use numrsc_ir::{
     Dim,
     dim::Sym,
-    kernel::{Compare, Elem, Ty, V},
+    kernel::{Binary, Compare, Elem, Ty, V},
 };
 
 /// More accumulators do not hide latencies better, and LLVM needs a few registers of its own.
 const MAX_PIXELS: i64 = 12;
 const MAX_PIXELS_OF_ONE_VECTOR: i64 = 8;
-/// Tiles of so many pixels at most where their number is not known: 49 pixels and more are tiles of 8 and 7.
+/// Tiles of so many pixels at most where their number is not known: 49 pixels and more are tiles of 8 and 7. There are at least so many tiles then.
 const TYPICAL_PIXELS: i64 = 8;
+const TYPICAL_TILES: i64 = 7;
+const FEW_PIXELS: i64 = 4;
 
 /// Channels of a block that are written out at most: with more of them, LLVM loads elements so early that registers run out.
 pub(super) const MAX_STEPS: i64 = 8;
@@ -26,25 +28,31 @@ pub(super) struct Products {
     pub weights: V,
     pub vectors: i64,
     pub lanes: i64,
+    /// Weights that all tiles of a block use before any of them uses the next ones, which lie behind them.
+    pub round: i64,
+}
+
+/// A few pixels of a block: the first and how many, the tile's number, and how many there are of them at least.
+pub(super) struct Tile {
+    pub first: Dim,
+    pub pixels: i64,
+    number: V,
+    count: i64,
 }
 
 /// Loads an element of a pixel by its number, so many elements behind a position.
 pub(super) type Load<'l> = dyn FnMut(&mut Cx<'_>, i64, (V, V)) -> V + 'l;
 
 impl Products {
-    /// What sums of some pixels start with.
-    pub(super) fn zeros(&self, cx: &mut Cx<'_>, pixels: i64) -> Vec<V> {
-        let zero = cx.b.float(Ty::vector(Elem::F32, self.lanes as u32), 0.0);
-        vec![zero; (pixels * self.vectors) as usize]
-    }
-
-    /// Add to the sums of some pixels, vector by vector for each; a position and what an element lies behind it are two
+    /// The sums of a tile, vector by vector for each pixel; a position and what an element lies behind it are two
     /// numbers because LLVM takes a sum of them apart and keeps an address in memory for every step of every pixel.
-    pub(super) fn add_to(&self, cx: &mut Cx<'_>, sums: &[V], load: &mut Load<'_>) -> Vec<V> {
+    pub(super) fn sums(&self, cx: &mut Cx<'_>, tile: &Tile, load: &mut Load<'_>) -> Vec<V> {
         let lanes = self.lanes as u32;
         let wide = Ty::vector(Elem::F32, lanes);
-        cx.carry(&self.loops, sums, &mut |cx, sums| {
+        let zeros = vec![cx.b.float(wide, 0.0); (tile.pixels * self.vectors) as usize];
+        cx.carry(&self.loops, &zeros, &mut |cx, sums| {
             let (x_at, w_at, x_step) = (cx.uniform(&self.x_at), cx.uniform(&self.w_at), cx.uniform(&self.x_step));
+            self.fetch_next(cx, tile, w_at);
             let mut sums = sums.to_vec();
             for step in 0..self.steps {
                 let w: Vec<V> = (0..self.vectors)
@@ -65,6 +73,30 @@ impl Products {
             sums
         })
     }
+
+    /// Fetch a share of the weights that follow: all tiles of a block together fetch what the next round over them reads. A few pixels do nothing but
+    /// read, and what is fetched by hand would only get in the way.
+    fn fetch_next(&self, cx: &mut Cx<'_>, tile: &Tile, w_at: V) {
+        if tile.count == 1 && tile.pixels <= FEW_PIXELS || cx.shared.sanitize || cx.shared.device {
+            return;
+        }
+        let lines = ceil_div(self.steps * self.vectors * self.lanes * 4, CACHE_LINE);
+        let share = ceil_div(lines, tile.count.max(1));
+        // More tiles than that find fetched what they ask for.
+        let (each, last) = (cx.b.i64(share), cx.b.i64(lines - share));
+        let before = cx.b.mul(tile.number, each);
+        let before = cx.b.binary(Binary::SMin, before, last);
+        let (line, next, size) = (cx.b.i64(CACHE_LINE), cx.b.i64(self.round * 4), cx.b.i64(4));
+        let skipped = cx.b.mul(before, line);
+        let distance = cx.b.add(next, skipped);
+        let here = cx.b.mul(w_at, size);
+        let at = cx.b.add(distance, here);
+        for number in 0..share {
+            let behind = cx.b.i64(number * CACHE_LINE);
+            let at = cx.b.add(at, behind);
+            cx.b.prefetch(self.weights, at);
+        }
+    }
 }
 
 /// Pixels whose accumulators fit the registers, beside a vector of weights each and an element.
@@ -73,14 +105,13 @@ pub(super) fn most_pixels(registers: i64, vectors: i64) -> i64 {
     ((registers - vectors - 1) / vectors).clamp(1, most)
 }
 
-/// Call `body` for `count` pixels in tiles of almost equal size, at most `most`: with the first pixel of a tile and their number. `known` are the two
-/// counts there are, the larger one last.
+/// Call `body` for `count` pixels in tiles of almost equal size, at most `most`. `known` are the two counts there are, the larger one last.
 pub(super) fn tiles(
     cx: &mut Cx<'_>,
     count: V,
     known: Option<[i64; 2]>,
     mut most: i64,
-    body: &mut dyn FnMut(&mut Cx<'_>, &Dim, i64),
+    body: &mut dyn FnMut(&mut Cx<'_>, &Tile),
 ) {
     // `n` pixels are tiles of `size` and `size - 1` if there are enough of them, or if there are as many tiles as that.
     let splits = |size: i64| known.is_some_and(|counts| counts.iter().all(|&n| n >= ceil_div(n, size) * (size - 1)));
@@ -99,22 +130,23 @@ pub(super) fn tiles(
         (large, small) = (cx.b.select(fits, large, whole), cx.b.select(fits, small, zero));
     }
     let middle = cx.b.mul(large, size);
-    let mut from = |cx: &mut Cx<'_>, start: V, low: V, high: V, pixels: i64| {
+    let least = known.map_or(TYPICAL_TILES, |counts| ceil_div(counts[0], most));
+    let mut from = |cx: &mut Cx<'_>, start: V, before: V, low: V, high: V, pixels: i64| {
         let open = cx.b.open_for(&[]);
         let step = cx.b.i64(pixels);
         let at = cx.b.mul(open.var, step);
         let at = cx.b.add(start, at);
-        let first = cx.name_of(at);
-        body(cx, &first, pixels);
+        let (first, number) = (cx.name_of(at), cx.b.add(before, open.var));
+        body(cx, &Tile { first, pixels, number, count: least });
         cx.b.close_for(open, low, high, 1, vec![]);
     };
-    from(cx, zero, zero, large, most);
+    from(cx, zero, zero, zero, large, most);
     if most > 1 {
-        from(cx, middle, zero, small, most - 1);
+        from(cx, middle, large, zero, small, most - 1);
     }
     if !always && most > 1 {
         let done = cx.b.mul(small, less);
         let done = cx.b.add(middle, done);
-        from(cx, zero, done, count, 1);
+        from(cx, zero, zero, done, count, 1);
     }
 }

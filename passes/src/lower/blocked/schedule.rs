@@ -40,16 +40,18 @@ impl Schedule {
         if conv.depthwise {
             return vec![Schedule::Depthwise];
         }
-        let mut transforms = vec![];
+        let mut ways = vec![];
         // Transformed weights that are not finite would spoil their neighbours.
         if winograd::suits(conv) && w.to_f64s().iter().all(|w| w.is_finite()) {
-            transforms.extend(transform::ALL.into_iter().filter(|t| t.error() <= tolerance));
-            transforms.sort_by_key(|t| winograd::cost(conv, *t));
+            ways.extend(transform::ALL.into_iter().filter(|t| t.error() <= tolerance).map(|transform| {
+                let tiles = winograd::most_tiles(conv, transform);
+                (winograd::cost(conv, transform), Schedule::Winograd { transform, tiles })
+            }));
         }
-        let winograd =
-            |transform: Transform| Schedule::Winograd { transform, tiles: winograd::most_tiles(conv, transform) };
-        let direct = Schedule::Direct { bytes: direct::BLOCK_BYTES };
-        let mut all: Vec<Schedule> = transforms.into_iter().map(winograd).chain([direct]).collect();
+        // With many weights for a few pixels it is better not to have even more of them.
+        ways.push((direct::cost(conv), Schedule::Direct { bytes: direct::BLOCK_BYTES }));
+        ways.sort_by_key(|(cost, _)| *cost);
+        let mut all: Vec<Schedule> = ways.into_iter().map(|(_, way)| way).collect();
         let others: Vec<Schedule> = all.iter().flat_map(|schedule| schedule.other_blocks(conv)).collect();
         all.extend(others);
         all

@@ -31,8 +31,7 @@ const TILES: (i64, i64) = (6, 49);
 const UNITS: i64 = 8;
 /// Products that are summed up one by one.
 const SUMMED: i64 = 128;
-/// What it costs to read a vector of weights, first from memory and then for every further block, and to transform one of a tile: in products of a vector.
-const READING: (i64, i64) = (24, 8);
+/// What it costs to transform a vector of a tile, in products of a vector.
 const TRANSFORMING: i64 = 8;
 /// What is assumed of a size that only the run knows.
 const TYPICAL_SIZE: i64 = 64;
@@ -58,8 +57,7 @@ pub(super) fn suits(conv: &Conv) -> bool {
 pub(super) fn cost(conv: &Conv, transform: Transform) -> i64 {
     let tiles = tile_count(conv, transform);
     let blocks = block_count(conv, transform, most_tiles(conv, transform));
-    let reading = READING.0 + READING.1 * (blocks - 1);
-    let products = conv.in_blocks * conv.lanes * conv.out_vectors * (tiles + reading);
+    let products = conv.in_blocks * conv.lanes * conv.out_vectors * (tiles + conv.reading(blocks));
     transform.places() * (products + TRANSFORMING * tiles * (conv.in_blocks + conv.out_vectors))
 }
 
@@ -359,7 +357,8 @@ impl<'c> Winograd<'c> {
         let sums = cx.element(unit.sums, &row(first_sum, self.part()));
         let each = summed_blocks(conv);
         let most = most_pixels(self.registers, vectors);
-        tiles(cx, count, self.block_tiles(), most, &mut |cx, first, pixels| {
+        tiles(cx, count, self.block_tiles(), most, &mut |cx, tile| {
+            let first = &tile.first;
             let pointer = cx.element(seen, &(first * &Dim::Const(lanes)));
             let add_part = |cx: &mut Cx<'_>, part: &Dim, is_first: bool| {
                 let (steps, block) = (lanes.min(MAX_STEPS), cx.variable(&Dim::Const(each)));
@@ -380,9 +379,9 @@ impl<'c> Winograd<'c> {
                     weights,
                     vectors,
                     lanes,
+                    round: conv.in_blocks * lanes * vectors * lanes,
                 };
-                let zeros = products.zeros(cx, pixels);
-                let results = products.add_to(cx, &zeros, &mut |cx, i, (at, behind)| {
+                let results = products.sums(cx, tile, &mut |cx, i, (at, behind)| {
                     let first = cx.b.i64(i * lanes);
                     let behind = cx.b.add(first, behind);
                     let pointer = cx.elements_behind(pointer, at);

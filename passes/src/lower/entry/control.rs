@@ -127,11 +127,13 @@ impl Entry {
         }
         homes.extend(states_now.iter().map(|s| match s.keep {
             Keep::Blocks => ResultHome::Heap,
-            Keep::Turns(other) => ResultHome::At(other),
+            Keep::Turns([next, _]) => ResultHome::At(next),
             Keep::Row(row) => row_homes[row],
         }));
         homes.extend(row_homes);
+        let outer = self.shared.round.replace(inside[0]);
         let mut results = self.run(body, &args, frame.sizes.symbols.clone(), &homes)?.into_iter();
+        self.shared.round = outer;
         self.shared.place = super::place(frame.scope.func, v);
         let Some(Slot::Tensor { pointer: go, .. }) = results.next() else { unreachable!("the condition") };
         let one = self.b.i64(1);
@@ -143,7 +145,7 @@ impl Entry {
                     self.give_back(*pointer, Memory::Heap);
                     Keep::Blocks
                 }
-                (Slot::Tensor { pointer, .. }, Keep::Turns(_)) => Keep::Turns(*pointer),
+                (_, Keep::Turns([next, after])) => Keep::Turns([after, next]),
                 (_, keep) => keep,
             };
             next.extend(State { slot: new, keep, ..old }.carried());
@@ -215,15 +217,25 @@ impl Entry {
         let element = scalar::memory(dtype).size();
         let bytes = self.bytes_of(&sizes, element);
         let fixed = fixed_sizes(body, number);
+        // What is in memory and is only read needs no copy.
+        let there = frame.scope.buffers.get(&initial).filter(|_| only_reads_first(frame.scope.func, v, number));
+        let there = there.map(|b| b.pointer);
+        let pointer = there.unwrap_or_else(|| self.block_of(bytes));
         let keep = match row {
             _ if fixed.contains(&false) => Keep::Blocks,
-            Some(row) => Keep::Row(row),
-            None => Keep::Turns(self.block_of(bytes)),
+            Some(row) => {
+                frame.taken.extend(there.map(|_| (v, number)));
+                Keep::Row(row)
+            }
+            None => {
+                let after = if there.is_some() { self.block_of(bytes) } else { pointer };
+                Keep::Turns([self.block_of(bytes), after])
+            }
         };
-        Ok(State { slot: Slot::Tensor { pointer: self.block_of(bytes), sizes }, element, fixed, keep })
+        Ok(State { slot: Slot::Tensor { pointer, sizes }, element, fixed, keep })
     }
 
-    /// Put what states begin with into their memory.
+    /// Put what states begin with into their memory, unless it is there.
     fn fill_states<'s>(
         &mut self,
         frame: &mut Frame<'_>,
@@ -231,7 +243,10 @@ impl Entry {
     ) -> Result<()> {
         let mut parts = Vec::new();
         for (initial, state) in states {
-            if let Slot::Tensor { pointer, .. } = state.slot {
+            let there = frame.scope.buffers.get(&initial).map(|b| b.pointer);
+            if let Slot::Tensor { pointer, .. } = state.slot
+                && there != Some(pointer)
+            {
                 let shape = self.shape_of(frame, initial);
                 parts.push(Pointwise::whole(shape, vec![(initial, Arg::Entry(pointer))]));
             }
@@ -246,9 +261,10 @@ impl Entry {
     /// A state after the last round, in a block of its own.
     fn last_state(&mut self, first: &State, last: State, rounds: V, is_taken: bool) -> Slot {
         match (&first.slot, &last.slot, last.keep) {
-            (_, _, Keep::Turns(other)) => {
-                self.give_back(other, Memory::Heap);
-                last.slot
+            // Unless it is still where it began, which nobody asks for, it is in the block of the round before the next.
+            (_, Slot::Tensor { sizes, .. }, Keep::Turns([next, pointer])) => {
+                self.give_back(next, Memory::Heap);
+                Slot::Tensor { pointer, sizes: sizes.clone() }
             }
             (Slot::Tensor { pointer: own, sizes }, Slot::Tensor { pointer: row, .. }, Keep::Row(_)) if is_taken => {
                 let (own, row, sizes, zero) = (*own, *row, sizes.clone(), self.b.i64(0));
@@ -352,6 +368,7 @@ impl Entry {
         for (i, slot) in slots.iter().enumerate() {
             if let Slot::Tensor { pointer, .. } = slot
                 && !is_taken(frame.scope.func, v, i)
+                && !frame.taken.contains(&(v, i))
             {
                 let context = self.context();
                 self.b.host(Host::Free, vec![context, *pointer]);
@@ -384,8 +401,8 @@ struct State {
 enum Keep {
     /// To a new block in every round; the one before is given back.
     Blocks,
-    /// To this block: two take turns.
-    Turns(V),
+    /// To the first of these blocks, and to the second one in the round after that.
+    Turns([V; 2]),
     /// It is also a row of this result, and stays there.
     Row(usize),
 }
@@ -400,7 +417,7 @@ struct Rows {
 }
 
 impl State {
-    /// What is carried from round to round: the address, the sizes that may change, the other block.
+    /// What is carried from round to round: the address, the sizes that may change, the blocks that take turns.
     fn carried(&self) -> Vec<V> {
         let mut all = match &self.slot {
             Slot::Tensor { pointer, sizes } => {
@@ -409,8 +426,8 @@ impl State {
             }
             other => flat(other),
         };
-        if let Keep::Turns(other) = self.keep {
-            all.push(other);
+        if let Keep::Turns(blocks) = self.keep {
+            all.extend(blocks);
         }
         all
     }
@@ -427,7 +444,7 @@ impl State {
             _ => Slot::Seq(next()),
         };
         let keep = match self.keep {
-            Keep::Turns(_) => Keep::Turns(next()),
+            Keep::Turns(_) => Keep::Turns([next(), next()]),
             keep => keep,
         };
         State { slot, keep, fixed: self.fixed.clone(), ..*self }
@@ -440,6 +457,14 @@ fn fixed_sizes(body: &Func, number: usize) -> Vec<bool> {
         (Type::Tensor(x), Type::Tensor(y)) => x.shape.iter().zip(&y.shape).map(|(x, y)| x == y).collect(),
         _ => vec![],
     }
+}
+
+/// Does a loop leave what a state begins with as it is? The next values go elsewhere, and nothing wants the one after no round.
+pub(in crate::lower) fn only_reads_first(func: &Func, v: Value, number: usize) -> bool {
+    let Op::Loop { body, .. } = &func.node(v).op else { unreachable!("a loop") };
+    matches!(func.ty(func.node(v).args[2 + number]), Type::Tensor(_))
+        && !fixed_sizes(body, number).contains(&false)
+        && !is_taken(func, v, number)
 }
 
 /// Does anything want this result of a node?

@@ -16,6 +16,7 @@ use super::{
     weights::Weights,
 };
 use crate::{Error, Result};
+pub(super) use control::only_reads_first;
 pub(super) use memory::Memory;
 use memory::Plan;
 pub use memory::{MemoryPlan, THREADS};

@@ -6,7 +6,7 @@ use numrsc_ir::{
     DType, Env, Lit, Op, Scalar, ScalarFn, Tensor,
     dtype::Class,
     eval_op,
-    kernel::{Elem, FuncId, Ty},
+    kernel::{Binary, Elem, FuncId, Inst, Ty},
     scalar::{Call, Sig, Step},
 };
 
@@ -393,6 +393,46 @@ fn random_expressions_are_those_of_the_evaluator() {
             })
             .collect();
         compare(&scalar.to_string(), &scalar, &dtypes, &args, same);
+    }
+}
+
+/// Where numbers are divided by a constant and tiny quotients do not count, and limits are constants.
+#[test]
+fn calls_with_constants_have_the_same_bits() {
+    let lit = |x: f64| Step::Lit(Lit::float(DType::F32, x));
+    let call = |f: ScalarFn, args: [u32; 2]| Step::Call(Call { f, args: args.to_vec(), to: None });
+    let mut random = Random(77);
+    let mut column = patterns(DType::F32);
+    column.extend((0..20_000).map(|_| random.bits() & 0xffff_ffff));
+    column.extend((0..20_000).map(|_| u64::from((((random.bits() % 20_000) as f32) / 1000.0 - 10.0).to_bits())));
+    for divisor in [3.0, 6.0, -6.0, 10.0, 255.0, 0.75, 1000.0, 65535.0, 32769.0 / 1024.0] {
+        let added = [Step::Arg(0), lit(divisor), call(ScalarFn::Div, [0, 1]), lit(0.5), call(ScalarFn::Add, [2, 3])];
+        let limited = [
+            Step::Arg(0),
+            lit(3.0),
+            call(ScalarFn::Add, [0, 1]),
+            lit(0.0),
+            call(ScalarFn::Max, [2, 3]),
+            lit(6.0),
+            call(ScalarFn::Min, [4, 5]),
+            lit(divisor),
+            call(ScalarFn::Div, [6, 7]),
+        ];
+        for steps in [&added[..], &limited] {
+            let scalar = Scalar::new(steps, steps.len() - 1);
+            let code = function(&[Ty::vector(Elem::F32, LANES as u32)], |b, args| {
+                b.fused = true;
+                expression(b, &scalar, &[DType::F32], args)
+            });
+            let divides = code.has(|i| matches!(i, Inst::Binary(Binary::FDiv, ..)));
+            assert!(!divides, "{scalar}");
+            for (x, got) in column.iter().zip(code.run(true, &[column.clone()])) {
+                let (x, got, d) = (f32::from_bits(*x as u32), f32::from_bits(got as u32), divisor as f32);
+                let clamped = (x + 3.0).clamp(0.0, 6.0);
+                let want = if steps.len() == added.len() { x / d + 0.5 } else { clamped / d };
+                assert!(got == want || got.is_nan() && want.is_nan(), "{scalar} of {x:e}: {got:e}, not {want:e}");
+            }
+        }
     }
 }
 

@@ -32,6 +32,10 @@ impl Code {
         sizes
     }
 
+    pub(crate) fn has(&self, what: impl Fn(&Inst) -> bool) -> bool {
+        self.fused.functions[0].body.stmts.iter().any(|s| matches!(s, Stmt::Let { inst, .. } if what(inst)))
+    }
+
     pub(crate) fn machine(&self, fused: bool) -> Machine<'_> {
         let mut machine = Machine::new(if fused { &self.fused } else { &self.unfused }).expect("well-formed code");
         machine.fuel = u64::MAX;

@@ -1,0 +1,102 @@
+//! Products of integers of 32 bits whose operands need no more than 16 read them as such, where the machine multiplies pairs of these and adds up the products in
+//! one instruction. Nothing is rounded and nothing wraps around: the bits are the same.
+use crate::{
+    Error, Machine, Result,
+    lower::{fits, packs},
+};
+use numrsc_ir::{DType, Data, Env, Func, Node, Op, Scalar, ScalarFn, Tensor, Type, Value, eval_op};
+
+/// The function with the operands of such products narrowed, and widened again in front of the products.
+pub fn narrow(func: &Func, machine: Machine) -> Result<Func> {
+    if !machine.pairs {
+        return Ok(func.clone());
+    }
+    let mut out = Func::new();
+    out.param_names.clone_from(&func.param_names);
+    out.result_names.clone_from(&func.result_names);
+    let mut placed: Vec<Value> = Vec::with_capacity(func.nodes().len());
+    for (_, node) in func.values() {
+        let mut args: Vec<Value> = node.args.iter().map(|a| placed[a.0 as usize]).collect();
+        if let Some(operands) = narrowed(func, node) {
+            for (arg, operand) in args.iter_mut().zip(operands) {
+                let x = match operand {
+                    Operand::Constant(value) => push(&mut out, Op::Const { value }, &[])?,
+                    Operand::Computed => push(&mut out, cast(DType::I16), &[*arg])?,
+                };
+                *arg = push(&mut out, cast(DType::I32), &[x])?;
+            }
+        }
+        let op = match &node.op {
+            Op::If { then, or, types } => {
+                Op::If { then: narrow(then, machine)?.into(), or: narrow(or, machine)?.into(), types: types.clone() }
+            }
+            Op::Loop { states, body, types } => {
+                Op::Loop { states: *states, body: narrow(body, machine)?.into(), types: types.clone() }
+            }
+            op => op.clone(),
+        };
+        placed.push(push(&mut out, op, &args)?);
+    }
+    out.set_results(func.results().iter().map(|r| placed[r.0 as usize]).collect());
+    Ok(out.without_dead_nodes())
+}
+
+enum Operand {
+    Constant(Tensor),
+    Computed,
+}
+
+/// How the operands of a product are narrowed, if all can be, and the one that should be packed is a constant.
+fn narrowed(func: &Func, node: &Node) -> Option<Vec<Operand>> {
+    let weights = match node.op {
+        Op::Contract { .. } => *node.args.iter().find(|a| packs(func, node, **a))?,
+        Op::Conv { groups: 1, .. } => node.args[1],
+        _ => return None,
+    };
+    if !matches!(&node.ty, Type::Tensor(t) if t.dtype == DType::I32) {
+        return None;
+    }
+    // Panels are read vector by vector, and widened as they are; single elements are repeated as they are.
+    let types = if packs(func, node, weights) { &[DType::I8, DType::I16][..] } else { &[DType::I16] };
+    let operand = |&v: &Value| match constant(func, v) {
+        Some(value) if v == weights => narrow_constant(&value, types).map(Operand::Constant),
+        _ if v == weights => None,
+        _ => fits(func, v, DType::I16).then_some(Operand::Computed),
+    };
+    node.args.iter().map(operand).collect()
+}
+
+/// The elements of a constant, or of a function of one.
+fn constant(func: &Func, v: Value) -> Option<Tensor> {
+    let node = func.node(v);
+    let of = |v: Value| match &func.node(v).op {
+        Op::Const { value } => Some(value.clone()),
+        _ => None,
+    };
+    match (&node.op, &node.args[..]) {
+        (Op::Map { .. }, [x]) => evaluated(&node.op, of(*x)?),
+        _ => of(v),
+    }
+}
+
+fn evaluated(op: &Op, x: Tensor) -> Option<Tensor> {
+    match eval_op(op, &[&Data::Tensor(x)], &mut Env::new()) {
+        Ok(Data::Tensor(t)) => Some(t),
+        _ => None,
+    }
+}
+
+fn narrow_constant(value: &Tensor, types: &[DType]) -> Option<Tensor> {
+    let all = value.to_i64s()?;
+    let (low, high) = (i128::from(*all.iter().min()?), i128::from(*all.iter().max()?));
+    let to = types.iter().find(|t| t.int_range().0 <= low && high <= t.int_range().1)?;
+    evaluated(&cast(*to), value.clone())
+}
+
+fn cast(to: DType) -> Op {
+    Op::Map { f: Scalar::convert(ScalarFn::Cast, to) }
+}
+
+fn push(out: &mut Func, op: Op, args: &[Value]) -> Result<Value> {
+    out.push(op, args).map_err(|e| Error::Invalid { pass: "narrow", message: e.to_string() })
+}

@@ -1,0 +1,100 @@
+//! Calls with a constant operand that fewer or faster instructions do, with the same bits.
+use super::code::{Code, X};
+use numrsc_ir::{
+    DType, Scalar, ScalarFn,
+    kernel::{V, build::Builder},
+    scalar::{Call, Step},
+};
+
+/// Divisors have at most so many significant bits.
+const DIVISOR_BITS: i32 = 16;
+/// What is at least 2^-40 is not tiny, and neither is a divisor up to 2^20.
+const TINY: f64 = 1.0 / (1u64 << 40) as f64;
+const LARGE_DIVISOR: f64 = (1u64 << 20) as f64;
+
+/// Step `at` of an expression, if there is a better way; its operands are in number form.
+pub(super) fn call(b: &mut Builder, scalar: &Scalar, at: usize, to: DType, operands: &[V]) -> Option<V> {
+    let steps = scalar.steps();
+    let Step::Call(c) = &steps[at] else { return None };
+    let fused = b.fused;
+    let code = Code::new(b);
+    let literal = |number: usize| literal(steps, c.args[number]);
+    let result = match c.f {
+        // A limit is no NaN, so one comparison is enough.
+        ScalarFn::Min | ScalarFn::Max if to.is_float() && to.bits() > 8 => {
+            let limit = [1, 0].into_iter().find(|&number| literal(number).is_some_and(|x| !x.is_nan()))?;
+            let (x, limit) = (code.x(operands[1 - limit]), code.x(operands[limit]));
+            if c.f == ScalarFn::Min { x.at_most(limit) } else { x.at_least(limit) }
+        }
+        ScalarFn::Div if to == DType::F32 && fused => {
+            let divisor = literal(1).filter(|d| is_short(*d))?;
+            if !is_never_tiny(steps, c.args[0]) && !is_only_added(steps, at) {
+                return None;
+            }
+            quotient(code.x(operands[0]), divisor)
+        }
+        _ => return None,
+    };
+    Some(result.v)
+}
+
+fn literal(steps: &[Step], at: u32) -> Option<f64> {
+    match &steps[at as usize] {
+        Step::Lit(lit) if lit.dtype.is_float() => Some(lit.as_f64()),
+        _ => None,
+    }
+}
+
+/// x / d with the bits of a division, for quotients that are not tiny, and whatever is not finite.
+///
+/// The reciprocal is the sum of two numbers of the same sign, so what is rounded is off by less than 2^-21 of the last place. But x / d is no
+/// nearer to a point between two numbers than 2^-17 of it, if d has 16 bits: such a point has one bit more than x.
+fn quotient(x: X<'_>, divisor: f64) -> X<'_> {
+    let exact = 1.0 / divisor;
+    let mut high = exact as f32;
+    if f64::from(high).abs() > exact.abs() {
+        high = f32::from_bits(high.to_bits() - 1);
+    }
+    let low = (exact - f64::from(high)) as f32;
+    x.mul_add(f64::from(high), x * f64::from(low))
+}
+
+/// Has a divisor few bits, but more than one, and a usual size?
+fn is_short(divisor: f64) -> bool {
+    if !(1.0 / LARGE_DIVISOR..=LARGE_DIVISOR).contains(&divisor.abs()) {
+        return false;
+    }
+    let bits = f64::MANTISSA_DIGITS as i32 - (divisor.to_bits() | 1 << 52).trailing_zeros() as i32;
+    (2..=DIVISOR_BITS).contains(&bits)
+}
+
+/// Is a step zero, infinite or NaN if it is not at least about 2^-65?
+fn is_never_tiny(steps: &[Step], at: u32) -> bool {
+    match &steps[at as usize] {
+        Step::Arg(_) => false,
+        Step::Lit(_) => literal(steps, at).is_some_and(|x| x == 0.0 || is_not_tiny(x)),
+        Step::Call(Call { f, args, .. }) => match f {
+            // What is left if all but the last bits cancel.
+            ScalarFn::Add | ScalarFn::Sub => args.iter().any(|&a| literal(steps, a).is_some_and(is_not_tiny)),
+            ScalarFn::Min | ScalarFn::Max | ScalarFn::Neg | ScalarFn::Abs => {
+                args.iter().all(|&a| is_never_tiny(steps, a))
+            }
+            _ => false,
+        },
+    }
+}
+
+/// Is a step used for nothing but to be added to numbers beside which it does not matter what a tiny one is?
+fn is_only_added(steps: &[Step], at: usize) -> bool {
+    let uses = |c: &Call| c.args.iter().any(|&a| a as usize == at);
+    let vanishes = |c: &Call| {
+        matches!(c.f, ScalarFn::Add | ScalarFn::Sub)
+            && c.args.iter().any(|&a| literal(steps, a).is_some_and(is_not_tiny))
+    };
+    let calls = steps.iter().filter_map(|s| if let Step::Call(c) = s { Some(c) } else { None });
+    at + 1 < steps.len() && calls.filter(|c| uses(c)).all(vanishes)
+}
+
+fn is_not_tiny(x: f64) -> bool {
+    x.abs() >= TINY
+}
