@@ -12,7 +12,7 @@ type Sizes = HashMap<Sym, i64>;
 /// 10⁹ operations (a multiplication and an addition are two) of the products and convolutions of floats, for inputs of these shapes.
 ///
 /// Counted in the model as it is written: work that the optimiser saves counts as done. Of two branches the longer counts; sizes that depend on data, and
-/// rounds of loops that do, count as 1.
+/// rounds of loops that a condition may end, count as 1.
 pub fn gflop(func: &Func, inputs: &[Vec<usize>]) -> f64 {
     let mut sizes = Sizes::new();
     for (param, shape) in func.params().into_iter().zip(inputs) {
@@ -24,7 +24,9 @@ pub fn gflop(func: &Func, inputs: &[Vec<usize>]) -> f64 {
 }
 
 fn operations(func: &Func, sizes: &Sizes) -> f64 {
-    let of = |dim: &Dim| dim.eval(&|sym| Some(sizes.get(sym).copied().unwrap_or(1))).unwrap_or(1) as f64;
+    // What follows from sizes that are not known may be no size at all.
+    let size = |dim: &Dim| dim.eval(&|sym| Some(sizes.get(sym).copied().unwrap_or(1))).unwrap_or(1);
+    let of = |dim: &Dim| size(dim).max(0) as f64;
     let shape = |ty: &Type| ty.as_tensor().map_or(vec![], |t| t.shape.iter().map(of).collect());
     let products = |v: Value, depth: f64| match func.ty(v).as_tensor() {
         Ok(ty) if ty.dtype.is_float() => 2.0 * depth * shape(func.ty(v)).iter().product::<f64>(),
@@ -44,8 +46,9 @@ fn operations(func: &Func, sizes: &Sizes) -> f64 {
             }
             Op::If { then, or, .. } => operations(then, sizes).max(operations(or, sizes)),
             Op::Loop { body, .. } => {
+                let goes_on = matches!(body.node(body.results()[0]).op, Op::Const { .. } | Op::Param { .. });
                 let rounds = known(func, node.args[0]).and_then(|k| k.first().cloned().flatten());
-                rounds.map_or(1.0, |dim| of(&dim)) * operations(body, sizes)
+                rounds.filter(|_| goes_on).map_or(1.0, |dim| of(&dim)) * operations(body, sizes)
             }
             _ => 0.0,
         }

@@ -126,25 +126,28 @@ pub fn tables(rows: &[Row], markdown: bool) -> String {
     text.trim_end().to_owned() + "\n"
 }
 
-/// One line per peer, on the whole. Losses are counted, and the worst is named.
+/// One line per peer, on the whole, and one for the best of them, model by model. Losses are counted, and the worst is named.
 fn summary(rows: &[&Row], peers: &[Peer]) -> Table {
     let metrics: Vec<String> = METRICS.iter().map(|(name, ..)| format!("{name}, times less")).collect();
     let mut head = vec!["peer", "models it runs", "times as fast", "faster on", "worst", "quantised: times as fast"];
     head.extend(metrics.iter().map(String::as_str));
     let mut table = Table::new(&head);
-    for &peer in peers {
+    let each = peers.chunks(1).map(|peer| (peer[0].title(), peer));
+    for (title, peers) in each.chain((peers.len() > 1).then_some(("the best of them", peers))) {
+        let ratio = |row: &Row, metric| peers.iter().filter_map(|&p| row.ratio(p, metric)).min_by(f64::total_cmp);
         let speeds = |quantised: bool| {
             let rows = rows.iter().filter(move |row| row.quantised == quantised);
-            rows.filter_map(|row| Some((row.speed(peer)?, &row.model))).collect::<Vec<_>>()
+            rows.filter_map(|row| Some((ratio(row, RUN)?, &row.model))).collect::<Vec<_>>()
         };
         let floats = speeds(false);
         let all: Vec<_> = floats.iter().copied().chain(speeds(true)).collect();
-        let asked: Vec<&Result<Side>> = rows.iter().filter_map(|row| row.of(peer)).collect();
+        let runs = |row: &&&Row| peers.iter().any(|&peer| row.of(peer).is_some_and(Result::is_ok));
+        let asked = rows.iter().filter(|row| peers.iter().any(|&peer| row.of(peer).is_some()));
         let worst = all.iter().min_by(|a, b| a.0.total_cmp(&b.0));
-        let mean = |metric| short(geometric_mean(rows.iter().filter_map(|row| row.ratio(peer, metric))));
+        let mean = |metric| short(geometric_mean(rows.iter().filter_map(|row| ratio(row, metric))));
         let mut cells = vec![
-            peer.title().to_owned(),
-            format!("{} of {}", asked.iter().filter(|side| side.is_ok()).count(), asked.len()),
+            title.to_owned(),
+            format!("{} of {}", rows.iter().filter(runs).count(), asked.count()),
             short(geometric_mean(floats.iter().map(|(ratio, _)| *ratio))),
             format!("{} of {}", all.iter().filter(|(ratio, _)| *ratio > 1.0).count(), all.len()),
             worst.map_or_else(String::new, |(ratio, model)| format!("{} ({model})", short(*ratio))),
@@ -242,6 +245,12 @@ mod tests {
         assert!(text.contains("| won | 20.0 | 50.0 | 4.00 |"), "{text}");
         assert!(text.contains("| odd | 20.0 | 50.0 | wrong |"), "{text}");
         assert!(text.contains("- odd, ONNX Runtime: outputs differ: output 0"), "{text}");
+        let beaten = |mut row: Row| {
+            row.peers.push((Peer::OpenVino, Ok(Side { run_ms: 5.0, ..row.ours.clone().unwrap() })));
+            row
+        };
+        let text = tables(&rows.clone().map(beaten), true);
+        assert!(text.contains("| the best of them | 3 of 3 | 0.25 | 0 of 3 | 0.25 ("), "{text}");
         let line = serde_json::to_string(&rows[2]).unwrap();
         assert_eq!(serde_json::from_str::<Row>(&line).unwrap().failure(Peer::Ort), "wrong");
     }
