@@ -20,6 +20,8 @@
 #[cfg(feature = "alloc")]
 extern crate alloc;
 
+#[cfg(feature = "alloc")]
+mod arena;
 pub mod artifact;
 mod bind;
 #[cfg(feature = "std")]

@@ -117,6 +117,7 @@ pub use heap::Heap;
 #[cfg(feature = "alloc")]
 mod heap {
     use super::{DATA_ALIGN, Memory, null_mut};
+    use crate::arena::Arena;
     use alloc::alloc::{Layout, alloc, alloc_zeroed, dealloc};
     use core::ptr::addr_of_mut;
 
@@ -125,7 +126,7 @@ mod heap {
     #[derive(Debug)]
     pub struct Heap {
         table: (*mut u8, usize),
-        arena: (*mut u8, usize),
+        arena: Arena,
         live: *mut Header,
         /// Blocks to be used again, by class.
         idle: [*mut Header; CLASSES],
@@ -153,7 +154,7 @@ mod heap {
         pub(crate) const fn new() -> Heap {
             Heap {
                 table: (null_mut(), 0),
-                arena: (null_mut(), 0),
+                arena: Arena::NONE,
                 live: null_mut(),
                 idle: [null_mut(); CLASSES],
                 block_bytes: 0,
@@ -178,7 +179,7 @@ mod heap {
 
         /// Bytes taken from the allocator.
         pub(crate) fn held_bytes(&self) -> usize {
-            self.block_bytes + self.arena.1 + self.table.1
+            self.block_bytes + self.arena.bytes() + self.table.1
         }
     }
 
@@ -198,27 +199,19 @@ mod heap {
         fn seal(&mut self) {}
 
         fn arena(&self) -> (*mut u8, usize) {
-            self.arena
+            (self.arena.start(), self.arena.bytes())
         }
 
         fn grow_arena(&mut self, bytes: usize) -> *mut u8 {
-            let bytes = bytes.max(1);
-            if self.arena.1 < bytes {
-                let Ok(layout) = Layout::from_size_align(bytes, DATA_ALIGN) else { return null_mut() };
-                release(&mut self.arena);
-                // SAFETY: the layout is not empty.
-                let mut arena = unsafe { alloc(layout) };
-                if arena.is_null() {
+            if self.arena.bytes() < bytes.max(1) {
+                self.arena = Arena::NONE;
+                self.arena = Arena::new(bytes.max(1));
+                if self.arena.start().is_null() {
                     self.trim();
-                    // SAFETY: as above.
-                    arena = unsafe { alloc(layout) };
+                    self.arena = Arena::new(bytes.max(1));
                 }
-                if arena.is_null() {
-                    return arena;
-                }
-                self.arena = (arena, bytes);
             }
-            self.arena.0
+            self.arena.start()
         }
 
         fn alloc(&mut self, bytes: usize) -> *mut u8 {
@@ -287,16 +280,11 @@ mod heap {
         fn drop(&mut self) {
             self.recycle();
             self.trim();
-            release(&mut self.arena);
-            release(&mut self.table);
-        }
-    }
-
-    fn release(block: &mut (*mut u8, usize)) {
-        let (start, bytes) = core::mem::replace(block, (null_mut(), 0));
-        if let (false, Ok(layout)) = (start.is_null(), Layout::from_size_align(bytes, DATA_ALIGN)) {
-            // SAFETY: it was allocated with this layout, and is forgotten now.
-            unsafe { dealloc(start, layout) };
+            let (table, bytes) = self.table;
+            if let (false, Ok(layout)) = (table.is_null(), Layout::from_size_align(bytes, DATA_ALIGN)) {
+                // SAFETY: it was allocated with this layout.
+                unsafe { dealloc(table, layout) };
+            }
         }
     }
 

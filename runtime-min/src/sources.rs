@@ -6,6 +6,7 @@ macro_rules! sources {
 
 /// Paths below `src` and texts of what executables need.
 pub const SOURCES: &[(&str, &str)] = sources![
+    "arena.rs"
     "artifact/checksum.rs"
     "artifact/manifest.rs"
     "artifact/mod.rs"

@@ -11,6 +11,7 @@ mod number {
     pub(super) const CLOSE: usize = 3;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
+    pub(super) const MADVISE: usize = 28;
     pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const EXIT_GROUP: usize = 231;
     pub(super) const OPENAT: usize = 257;
@@ -26,6 +27,7 @@ mod number {
     pub(super) const CLOCK_GETTIME: usize = 113;
     pub(super) const MUNMAP: usize = 215;
     pub(super) const MMAP: usize = 222;
+    pub(super) const MADVISE: usize = 233;
     #[cfg(target_arch = "riscv64")]
     pub(super) const RISCV_HWPROBE: usize = 258;
 }
@@ -150,8 +152,14 @@ pub(super) fn map(bytes: usize) -> *mut u8 {
     const READ_AND_WRITE: usize = 1 | 2;
     const PRIVATE_AND_NO_FILE: usize = 0x2 | 0x20;
     const NO_FILE: usize = -1_isize as usize;
+    const HUGE_PAGE: usize = 2 << 20;
+    const AS_HUGE_PAGES: usize = 14;
     // SAFETY: a new mapping at a place that Linux chooses touches nothing.
     let mapped = unsafe { call(number::MMAP, [0, bytes, READ_AND_WRITE, PRIVATE_AND_NO_FILE, NO_FILE, 0]) };
+    if let (Ok(block), true) = (&mapped, bytes >= HUGE_PAGE) {
+        // SAFETY: this says how the mapping is made of pages, not what is in it. Where there are no huge pages, others do.
+        let _ = unsafe { call(number::MADVISE, [*block, bytes, AS_HUGE_PAGES, 0, 0, 0]) };
+    }
     mapped.map_or(null_mut(), core::ptr::with_exposed_provenance_mut)
 }
 

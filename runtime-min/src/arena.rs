@@ -1,0 +1,97 @@
+//! The memory in which a model computes. It is written from one end to the other in every run, so where there is an operating system to ask, a large one lies in
+//! huge pages: the first run then waits for a page five hundred times less often, and all of them look up fewer addresses.
+#![allow(unsafe_code)]
+use crate::artifact::DATA_ALIGN;
+use alloc::alloc::{Layout, alloc, dealloc};
+use core::ptr::null_mut;
+
+/// Bytes that are aligned to [`DATA_ALIGN`]; null if there were none left.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    start: *mut u8,
+    bytes: usize,
+    #[cfg(feature = "std")]
+    pages: Option<memmap2::MmapMut>,
+}
+
+impl Arena {
+    pub(crate) const NONE: Arena = Arena::of(null_mut(), 0);
+
+    pub(crate) fn new(bytes: usize) -> Arena {
+        #[cfg(feature = "std")]
+        if let Some(arena) = Arena::of_huge_pages(bytes) {
+            return arena;
+        }
+        match Layout::from_size_align(bytes, DATA_ALIGN) {
+            // SAFETY: the layout is not empty.
+            Ok(layout) if bytes > 0 => Arena::of(unsafe { alloc(layout) }, bytes),
+            _ => Arena::NONE,
+        }
+    }
+
+    const fn of(start: *mut u8, bytes: usize) -> Arena {
+        Arena {
+            start,
+            bytes: if start.is_null() { 0 } else { bytes },
+            #[cfg(feature = "std")]
+            pages: None,
+        }
+    }
+
+    /// What is left at the end of the last whole one is ordinary pages, so nothing is wasted.
+    #[cfg(feature = "std")]
+    fn of_huge_pages(bytes: usize) -> Option<Arena> {
+        const HUGE: usize = 2 << 20;
+        if bytes < HUGE || !cfg!(target_os = "linux") {
+            return None;
+        }
+        let mut pages = memmap2::MmapMut::map_anon(bytes.checked_add(HUGE)?).ok()?;
+        let skipped = pages.as_ptr().align_offset(HUGE).min(HUGE);
+        // Where there are no huge pages, others do.
+        #[cfg(target_os = "linux")]
+        let _ = pages.advise_range(memmap2::Advice::HugePage, skipped, bytes / HUGE * HUGE);
+        let start = pages.as_mut_ptr().wrapping_add(skipped);
+        let mut arena = Arena::of(start, bytes);
+        arena.pages = Some(pages);
+        Some(arena)
+    }
+
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        #[cfg(feature = "std")]
+        if self.pages.is_some() {
+            return;
+        }
+        if let (false, Ok(layout)) = (self.start.is_null(), Layout::from_size_align(self.bytes, DATA_ALIGN)) {
+            // SAFETY: it was allocated with this layout.
+            unsafe { dealloc(self.start, layout) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_it_can_be_written() {
+        for bytes in [1, 100, (2 << 20) - 1, 2 << 20, (5 << 20) + 1] {
+            let arena = Arena::new(bytes);
+            assert!(!arena.start().is_null() && arena.start().addr().is_multiple_of(DATA_ALIGN));
+            assert_eq!(arena.bytes(), bytes);
+            // SAFETY: it has that many bytes.
+            unsafe { arena.start().write_bytes(1, bytes) };
+        }
+        assert!(Arena::new(usize::MAX).start().is_null());
+        assert_eq!(Arena::NONE.bytes(), 0);
+    }
+}
