@@ -2,11 +2,13 @@
 //! child with a stopwatch.
 use crate::{flops, raw};
 use numrsc::{
-    compile::{Options, compile},
+    Program,
+    compile::{Artifact, Codegen, Options, compile},
     conformance::{self, Settings},
+    npy,
     onnx::{self, import},
 };
-use numrsc_ir::{DType, Data, Tensor};
+use numrsc_ir::{DType, Data, Func, Tensor};
 use serde_json::{Value, json};
 use std::{
     env, fs,
@@ -23,6 +25,7 @@ pub type Result<T> = std::result::Result<T, String>;
 /// Files that [`prepare`] writes.
 const ARTIFACT: &str = "model.nrsc";
 const REPORT: &str = "report.json";
+const PROGRAM: &str = "program";
 
 /// A folder in cargo's target directory, made if it is not there.
 pub fn work_folder(name: &str) -> Result<PathBuf> {
@@ -120,6 +123,13 @@ pub fn run_compiler(command: &mut Command, limit: Duration) -> Result<Outcome> {
     Ok(Outcome { first_line: *first_line, report })
 }
 
+/// From before the process was made to its end.
+pub fn time_child(program: &Path, arguments: &[String], limit: Duration) -> Result<Duration> {
+    let start = Instant::now();
+    run_silent(Command::new(program).args(arguments).env_remove("LD_LIBRARY_PATH"), limit)?;
+    Ok(start.elapsed())
+}
+
 /// Run a program and give the lines that it prints and when it did; what it says about errors is ours. Nothing outlives the time limit.
 pub fn run_silent(command: &mut Command, limit: Duration) -> Result<Vec<(Duration, String)>> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -170,6 +180,10 @@ pub fn with_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
 
 /// Load, import, compile and write a model, with the time of each phase.
 pub fn compile_file(model: &Path, import: &import::Options, options: &Options, to: &Path) -> Result<Value> {
+    compiled_file(model, import, options, to).map(|(_, report)| report)
+}
+
+fn compiled_file(model: &Path, import: &import::Options, options: &Options, to: &Path) -> Result<(Artifact, Value)> {
     let mut phases: Vec<(&str, Duration)> = vec![];
     let start = Instant::now();
     let loaded = onnx::load(model).map_err(|e| e.to_string())?;
@@ -185,7 +199,7 @@ pub fn compile_file(model: &Path, import: &import::Options, options: &Options, t
     let phases: serde_json::Map<String, Value> =
         phases.into_iter().map(|(name, time)| (name.into(), json!(time.as_secs_f64() * 1e3))).collect();
     let stats = &artifact.compiled.stats;
-    Ok(json!({
+    let report = json!({
         "phases_ms": phases,
         "onnx_nodes": loaded.graph().node.len(),
         "nodes": func.nodes().len(),
@@ -194,11 +208,12 @@ pub fn compile_file(model: &Path, import: &import::Options, options: &Options, t
         "code_bytes": artifact.compiled.image.bytes.len(),
         "artifact_bytes": file_size(to),
         "peak_kb": crate::status_kb("VmHWM"),
-    }))
+    });
+    Ok((artifact, report))
 }
 
 /// Compile a folder of the corpus, and turn its inputs and expected outputs into plain files:
-/// `model.nrsc`, `input_I.raw`, `expected_I.raw`, and the report of it all.
+/// `model.nrsc`, `input_I.raw`, `expected_I.raw`, the model as a program with its inputs, and the report of it all.
 pub fn prepare(folder: &Path, to: &Path, options: &Options) -> Result<Value> {
     let settings = Settings::of(folder)?;
     let file = folder.join("model.onnx");
@@ -207,7 +222,7 @@ pub fn prepare(folder: &Path, to: &Path, options: &Options) -> Result<Value> {
     let stored = |name: &str| graph.initializer.iter().any(|t| t.name == name);
     let fed: Vec<_> = graph.input.iter().filter(|i| !stored(&i.name)).collect();
     let set = folder.join("test_data_set_0");
-    let mut shapes = vec![];
+    let mut inputs = vec![];
     for (values, from, kind) in [(fed, "input", "input"), (graph.output.iter().collect(), "output", "expected")] {
         for (i, value) in values.into_iter().enumerate() {
             let ty = value.r#type.clone().unwrap_or_default();
@@ -217,20 +232,45 @@ pub fn prepare(folder: &Path, to: &Path, options: &Options) -> Result<Value> {
             if tensor.dtype() == DType::Str {
                 return Err(format!("{from} {i} is text"));
             }
-            if kind == "input" {
-                shapes.push(tensor.shape().to_vec());
-            }
             let path = to.join(format!("{kind}_{i}.raw"));
             raw::write(&path, tensor.dtype().onnx(), tensor.shape(), tensor.bytes())?;
+            if kind == "input" {
+                inputs.push(tensor);
+            }
         }
     }
-    let gflop = import::import(&model, &settings.import()).map(|func| flops::gflop(&func, &shapes));
-    let gflop = gflop.map_err(|e| e.to_string())?;
+    let func = import::import(&model, &settings.import()).map_err(|e| e.to_string())?;
     drop(model);
-    let mut report = compile_file(&file, &settings.import(), options, &to.join(ARTIFACT))?;
-    report["gflop"] = json!(gflop);
+    let (artifact, mut report) = compiled_file(&file, &settings.import(), options, &to.join(ARTIFACT))?;
+    let shapes: Vec<Vec<usize>> = inputs.iter().map(|tensor| tensor.shape().to_vec()).collect();
+    report["gflop"] = json!(flops::gflop(&func, &shapes));
+    report["program"] = json!(write_program(&func, &inputs, &artifact, options, to)?);
     fs::write(to.join(REPORT), report.to_string()).map_err(|e| e.to_string())?;
     Ok(report)
+}
+
+/// The model as a program that needs no libraries, and the arguments with which it runs once.
+fn write_program(
+    func: &Func,
+    inputs: &[Tensor],
+    artifact: &Artifact,
+    options: &Options,
+    to: &Path,
+) -> Result<Vec<String>> {
+    let codegen = Codegen::new(options).map_err(|e| e.to_string())?;
+    let program = Program::build(codegen.backend.target(), Some(&work_folder("cache")?)).map_err(|e| e.to_string())?;
+    program.write(artifact, &to.join(PROGRAM)).map_err(|e| e.to_string())?;
+    let mut arguments = vec![];
+    for (i, (name, tensor)) in func.param_names.iter().zip(inputs).enumerate() {
+        let path = to.join(format!("input_{i}.npy"));
+        npy::write(&path, tensor)?;
+        arguments.extend(["--input".into(), format!("{name}={}", path.display())]);
+    }
+    for (i, name) in func.result_names.iter().enumerate() {
+        let path = to.join(format!("output_{i}.npy"));
+        arguments.extend(["--output".into(), format!("{name}={}", path.display())]);
+    }
+    Ok(arguments)
 }
 
 /// The hidden option `--prepare FOLDER TO` of benchmarks that use [`prepared`].
@@ -263,6 +303,14 @@ pub fn prepared(model: &Path, limit: Duration) -> Result<Prepared> {
     let report = fs::read_to_string(&report).map_err(|e| e.to_string())?;
     let report = serde_json::from_str(&report).map_err(|e| e.to_string())?;
     Ok(Prepared { artifact, inputs: numbered(&folder, "input"), report, folder })
+}
+
+impl Prepared {
+    /// The program that [`prepare`] made of the model, and its arguments.
+    pub fn program(&self) -> (PathBuf, Vec<String>) {
+        let arguments = self.report["program"].as_array().into_iter().flatten();
+        (self.folder.join(PROGRAM), arguments.filter_map(|a| a.as_str().map(str::to_owned)).collect())
+    }
 }
 
 /// How long all phases of a [`compile_file`] took.

@@ -176,6 +176,7 @@ impl Installed {
             bytes: self.bytes + driver::file_size(&model),
             model,
             compile_ms,
+            alone: None,
         })
     }
 }
@@ -223,5 +224,6 @@ pub fn ourselves(program: &Path, prepared: &Prepared) -> Contestant {
         model: prepared.artifact.clone(),
         bytes: driver::file_size(&prepared.artifact),
         compile_ms: Some(driver::total_ms(&prepared.report)),
+        alone: Some(prepared.program()),
     }
 }

@@ -48,6 +48,8 @@ pub struct Contestant {
     pub bytes: u64,
     /// Of engines that compile before they run.
     pub compile_ms: Option<f64>,
+    /// The model as a program of its own that ends when it has written its outputs, and its arguments.
+    pub alone: Option<(PathBuf, Vec<String>)>,
 }
 
 /// What an engine took: medians over the rounds.
@@ -61,6 +63,9 @@ pub struct Side {
     pub run_ms: f64,
     pub size_mb: f64,
     pub compile_ms: Option<f64>,
+    /// From start to end of the model as a program of its own.
+    #[serde(default)]
+    pub alone_ms: Option<f64>,
 }
 
 /// JSON has no NaN: it is written as null.
@@ -110,13 +115,15 @@ impl Contest<'_> {
     /// A machine that is short of memory drops files; what then comes from disk would be measured instead of the programs. Such rounds count for nobody.
     pub fn rounds(&self, contestants: &[Contestant]) -> Result<Vec<Result<Side>>> {
         let mut outcomes: Vec<Result<Vec<Outcome>>> = contestants.iter().map(|_| Ok(vec![])).collect();
+        let mut alone: Vec<Vec<f64>> = vec![vec![]; contestants.len()];
         let mut counted = 0;
         for round in 0..3 * self.timing.rounds {
             if counted == self.timing.rounds {
                 break;
             }
             let libraries = contestants.iter().filter_map(|c| c.library.as_ref()).filter(|l| l.is_file());
-            let files = contestants.iter().flat_map(|c| [&c.program, &c.model]);
+            let alones = contestants.iter().filter_map(|c| c.alone.as_ref().map(|(program, _)| program));
+            let files = contestants.iter().flat_map(|c| [&c.program, &c.model]).chain(alones);
             libraries.chain(files).chain(&self.inputs).try_for_each(|file| driver::read_all(file))?;
             let mut reports = vec![];
             // Take turns in who is first as well.
@@ -126,6 +133,10 @@ impl Contest<'_> {
                         Ok(outcome) => reports.push((i, outcome)),
                         Err(message) => outcomes[i] = Err(message),
                     }
+                }
+                if let Some((program, arguments)) = &contestants[i].alone {
+                    let time = driver::time_child(program, arguments, self.timing.limit())?;
+                    alone[i].push(time.as_secs_f64() * 1e3);
                 }
             }
             let clean = |o: &Outcome| o.report["disk_read_kb"].as_u64().unwrap_or(0) <= MAX_DISK_READ_KB;
@@ -141,11 +152,12 @@ impl Contest<'_> {
         if counted == 0 {
             return Err("the files do not stay in memory".into());
         }
-        Ok(outcomes.into_iter().zip(contestants).map(|(all, c)| all.map(|all| side(&all, c))).collect())
+        let sides = outcomes.into_iter().zip(contestants).zip(alone);
+        Ok(sides.map(|((all, c), alone)| all.map(|all| side(&all, &alone, c))).collect())
     }
 }
 
-fn side(outcomes: &[Outcome], contestant: &Contestant) -> Side {
+fn side(outcomes: &[Outcome], alone: &[f64], contestant: &Contestant) -> Side {
     let field = |name: &str| median(outcomes.iter().filter_map(|o| o.report[name].as_f64()));
     let runs = outcomes.iter().flat_map(|o| o.report["runs_us"].as_array().into_iter().flatten());
     Side {
@@ -155,6 +167,7 @@ fn side(outcomes: &[Outcome], contestant: &Contestant) -> Side {
         run_ms: median(runs.filter_map(Value::as_f64)) / 1e3,
         size_mb: contestant.bytes as f64 / 1e6,
         compile_ms: contestant.compile_ms,
+        alone_ms: (!alone.is_empty()).then(|| median(alone.iter().copied())),
     }
 }
 

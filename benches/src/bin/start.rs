@@ -155,6 +155,7 @@ fn compare_model(folder: &Path, setup: &Setup<'_>) -> Result<(Side, Side, Result
         model: model.to_path_buf(),
         bytes: driver::file_size(model) + library.map_or(0, |l| driver::file_size(l)),
         compile_ms: None,
+        alone: None,
     };
     let sides = [
         contestant("ours", &setup.ours, None, &prepared.artifact),
