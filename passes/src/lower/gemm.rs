@@ -356,24 +356,21 @@ impl Gemm {
         let zero = if wide.elem.is_float() { cx.b.float(wide, 0.0) } else { cx.b.int(wide, 0) };
         let columns = self.columns_of(cx, at, limit);
         let count = at.height as usize * columns.len();
-        let start = match part.kept {
-            None => vec![zero; count],
-            Some((memory, is_first, _)) => {
+        let zeros = vec![zero; count];
+        let sums = match (&part.kept, self.summed_depth()) {
+            (None, Some(size)) => self.by_parts(cx, at, part, &columns, &zeros, size),
+            (None, None) => self.along_depth(cx, at, part, &columns, &zeros),
+            (Some((memory, is_first, _)), _) => {
+                let own = self.along_depth(cx, at, part, &columns, &zeros);
+                // Read only now: there are no registers for both.
                 cx.b.open_branch();
-                let none = cx.b.close_branch(vec![zero; count]);
+                let none = cx.b.close_branch(zeros);
                 cx.b.open_branch();
                 let places = self.kept_at(cx, at, count);
-                let kept = places.into_iter().map(|i| cx.b.load(wide, memory, i)).collect();
+                let kept = places.into_iter().map(|i| cx.b.load(wide, *memory, i)).collect();
                 let kept = cx.b.close_branch(kept);
-                cx.b.close_if(is_first, none, kept)
-            }
-        };
-        let sums = match (&part.kept, self.summed_depth()) {
-            (None, Some(size)) => self.by_parts(cx, at, part, &columns, &start, size),
-            (None, None) => self.along_depth(cx, at, part, &columns, &start),
-            (Some(_), _) => {
-                let own = self.along_depth(cx, at, part, &columns, &vec![zero; count]);
-                start.iter().zip(own).map(|(before, own)| cx.b.add(*before, own)).collect()
+                let before = cx.b.close_if(*is_first, none, kept);
+                before.iter().zip(own).map(|(before, own)| cx.b.add(*before, own)).collect()
             }
         };
         let Some((memory, _, is_last)) = part.kept else { return self.put(cx, at, limit, sums) };
@@ -619,7 +616,7 @@ fn part(cx: &mut Cx<'_>, number: &Dim, size: V, all: V) -> Span {
 }
 
 /// Code for both cases of a condition, unless one cannot occur.
-fn branch(cx: &mut Cx<'_>, cond: V, f: &mut dyn FnMut(&mut Cx<'_>, bool)) {
+pub(super) fn branch(cx: &mut Cx<'_>, cond: V, f: &mut dyn FnMut(&mut Cx<'_>, bool)) {
     if let Some(known) = cx.b.as_const(cond) {
         return f(cx, known != 0);
     }

@@ -8,6 +8,8 @@ use std::f64::consts::{FRAC_2_PI, LOG2_E};
 /// Adding 1.5 * 2^23 to a small `f32` leaves the nearest integer in the last bits.
 const ROUND: f64 = 12_582_912.0;
 const ROUND_BITS: i64 = 0x4b40_0000;
+/// What the exponent of an `f32` is more than its power of 2.
+const BIAS: i64 = 127;
 
 /// ln 2 in two parts; products of the first with up to 9 bits are exact.
 const LN2_HIGH: f64 = 0.693145751953125;
@@ -53,26 +55,26 @@ const LARGE_ANGLE: f64 = 262_144.0;
 
 pub(super) fn exp(x: X<'_>) -> X<'_> {
     // Beyond these the result is infinity or 0.
-    let (power, k) = exp_parts(x.at_most(89.0).at_least(-104.0));
-    // In two factors, neither of which overflows, so that only the last multiplication rounds a subnormal result.
-    let half = k.ashr(1);
-    power * (half + 127).shl(23).as_float() * (k - half + 127).shl(23).as_float()
+    let (power, k) = exp_parts(x.at_most(89.0).at_least(-104.0), 2 * BIAS);
+    // In two factors, neither of which overflows, so that only the last multiplication rounds a subnormal result. Both halves have a bias.
+    let half = k.lshr(1);
+    power * half.shl(23).as_float() * (k - half).shl(23).as_float()
 }
 
-/// x = k ln 2 + r: e^r and k.
-fn exp_parts(x: X<'_>) -> (X<'_>, X<'_>) {
-    let shifted = x.mul_add(LOG2_E, ROUND);
-    let k = shifted.bits() - ROUND_BITS;
-    let kf = shifted - ROUND;
-    let r = (x - kf * LN2_HIGH) - kf * LN2_LOW;
+/// x = k ln 2 + r: e^r, and k + bias in the last bits, which are all that is left where they become an exponent.
+fn exp_parts(x: X<'_>, bias: i64) -> (X<'_>, X<'_>) {
+    let round = ROUND + bias as f64;
+    let shifted = x.mul_add(LOG2_E, round);
+    let kf = shifted - round;
+    let r = kf.mul_add(-LN2_LOW, kf.mul_add(-LN2_HIGH, x));
     let power = (r * r).mul_add(r.polynomial(&EXP), r) + 1.0;
-    (power, k)
+    (power, shifted.bits())
 }
 
-/// e^x for x within ±87.
-fn exp_moderate(x: X<'_>) -> X<'_> {
-    let (power, k) = exp_parts(x);
-    power * (k + 127).shl(23).as_float()
+/// e^x for x within ±87, as two factors whose product is exact.
+fn exp_factors(x: X<'_>) -> (X<'_>, X<'_>) {
+    let (power, k) = exp_parts(x, BIAS);
+    (power, k.shl(23).as_float())
 }
 
 pub(super) fn log(x: X<'_>) -> X<'_> {
@@ -103,8 +105,8 @@ pub(super) fn tanh(x: X<'_>) -> X<'_> {
     let z = a * a;
     let small = (a * z).mul_add(z.polynomial(&TANH), a);
     // 1 - 2/(e^2a + 1), which is 1 from 9.1 on.
-    let e = exp_moderate(a.at_most(10.0) * 2.0);
-    let large = -(e.float(Elem::F32, 2.0) / (e + 1.0)) + 1.0;
+    let (power, scale) = exp_factors(a.at_most(10.0) * 2.0);
+    let large = -(a.float(Elem::F32, 2.0) / power.mul_add(scale, 1.0)) + 1.0;
     a.lt(0.6).pick(small, large).with_sign_of(x)
 }
 
@@ -112,7 +114,8 @@ pub(super) fn erf(x: X<'_>) -> X<'_> {
     let a = x.abs();
     let z = a * a;
     let small = a.mul_add(z.polynomial(&ERF), a);
-    let large = -exp_moderate(a.at_most(4.0).polynomial(&LOG_ERFC)) + 1.0;
+    let (power, scale) = exp_factors(a.at_most(4.0).polynomial(&LOG_ERFC));
+    let large = (-power).mul_add(scale, 1.0);
     a.lt(1.0).pick(small, large).with_sign_of(x)
 }
 

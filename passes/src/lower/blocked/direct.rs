@@ -11,7 +11,7 @@ use crate::lower::{
     cx::{Cx, Home},
     entry::Frame,
     epilogue::Epilogue,
-    gemm::once_per_block,
+    gemm::{branch, once_per_block},
     index::{linear, unravel},
     shared::{Arg, Shared},
     tile::ceil_div,
@@ -26,6 +26,8 @@ use std::collections::HashMap;
 pub(super) const BLOCK_BYTES: i64 = 1 << 17;
 /// Bytes of the weights of a panel that stay in a first-level cache. More of them are used part by part, for all pixels of a block each.
 const PANEL_BYTES: i64 = 24 << 10;
+/// The same where a pixel sees one element per channel and reads it once: nothing else has to stay there.
+const PANEL_BYTES_OF_ONE_TAP: i64 = 48 << 10;
 /// Pixels of a block for which reading weights does not count.
 const MIN_PIXELS: i64 = 60;
 /// What is assumed of the length of a row that only the run knows.
@@ -108,9 +110,14 @@ impl<'c> Direct<'c> {
         (bytes != Dim::ZERO).then_some(bytes)
     }
 
+    /// Parts of the depth.
+    fn parts(&self) -> i64 {
+        self.conv.in_blocks / self.part
+    }
+
     /// Do sums go to memory before they are finished?
     fn keeps_sums(&self) -> bool {
-        self.part < self.conv.in_blocks || self.conv.plain
+        self.parts() > 1 || self.conv.plain
     }
 
     fn copy_bytes(&self) -> Dim {
@@ -217,7 +224,7 @@ impl<'c> Direct<'c> {
         cx.b.close_for(open, low, high, 1, vec![]);
     }
 
-    /// Sums of all pixels of a block in memory: zeros, to which each part of the depth adds, until they are finished.
+    /// All parts of the depth, one after the other for all pixels of a block. Rows of the result are put together when their sums are there.
     #[allow(clippy::too_many_arguments)]
     fn by_parts(
         &self,
@@ -229,22 +236,17 @@ impl<'c> Direct<'c> {
         count: V,
         all: &dyn Fn(&mut Cx<'_>, &Dim),
     ) {
-        let lanes = self.conv.lanes;
-        let ty = Ty::vector(Elem::F32, lanes as u32);
-        let (none, width, zero) = (cx.b.i64(0), cx.b.i64(vectors * lanes), cx.b.float(ty, 0.0));
-        let end = cx.b.mul(count, width);
-        let open = cx.b.open_for(&[]);
-        cx.b.store(sums, open.var, zero);
-        cx.b.close_for(open, none, end, lanes, vec![]);
-
-        let parts = Dim::Const(self.conv.in_blocks / self.part);
+        let parts = Dim::Const(self.parts());
         let part = cx.variable(&parts);
         cx.carry(&[(part.clone(), parts)], &[], &mut |cx, _| {
             all(cx, &Dim::sym(part.clone()));
             vec![]
         });
-
-        let open = cx.b.open_for(&[]);
+        if !self.conv.plain {
+            return;
+        }
+        let ty = Ty::vector(Elem::F32, self.conv.lanes as u32);
+        let (open, none) = (cx.b.open_for(&[]), cx.b.i64(0));
         let pixel = cx.name_of(open.var);
         let finished: Vec<V> = (0..vectors)
             .map(|j| {
@@ -252,16 +254,12 @@ impl<'c> Direct<'c> {
                 cx.b.load(ty, sums, at)
             })
             .collect();
-        if self.conv.plain {
-            let bytes = cx.uniform(&self.sum_bytes());
-            let rows = cx.b.offset(sums, bytes);
-            let count_name = cx.name_of(count);
-            self.to_rows(cx, rows, &pixel, &count_name, &finished);
-            cx.b.close_for(open, none, count, 1, vec![]);
-            return self.store_rows(cx, unit, rows, vector, vectors, &count_name);
-        }
-        self.store(cx, unit, &pixel, vector, vectors, &finished);
+        let bytes = cx.uniform(&self.sum_bytes());
+        let rows = cx.b.offset(sums, bytes);
+        let count_name = cx.name_of(count);
+        self.to_rows(cx, rows, &pixel, &count_name, &finished);
         cx.b.close_for(open, none, count, 1, vec![]);
+        self.store_rows(cx, unit, rows, vector, vectors, &count_name);
     }
 
     /// Outputs of a panel that belong to a row each: all of its lanes, or with several phases all outputs.
@@ -376,13 +374,38 @@ impl<'c> Direct<'c> {
         let Some(memory) = unit.sums else { return self.store(cx, unit, first, vector, vectors, &sums) };
         // A part is summed up by itself: errors of rounding grow with the length of a sum.
         let ty = Ty::vector(Elem::F32, conv.lanes as u32);
-        for (n, sum) in sums.into_iter().enumerate() {
+        let at = |cx: &mut Cx<'_>, n: usize| {
             let (i, j) = (n as i64 / vectors, n as i64 % vectors);
-            let at = cx.uniform(&self.sum_at(&(first + &Dim::Const(i)), vectors, j));
-            let before = cx.b.load(ty, memory, at);
-            let sum = cx.b.add(before, sum);
-            cx.b.store(memory, at, sum);
-        }
+            cx.uniform(&self.sum_at(&(first + &Dim::Const(i)), vectors, j))
+        };
+        let keep = |cx: &mut Cx<'_>, sums: &[V]| {
+            for (n, sum) in sums.iter().enumerate() {
+                let at = at(cx, n);
+                cx.b.store(memory, at, *sum);
+            }
+        };
+        let (part, zero, last) = (cx.uniform(part), cx.b.i64(0), cx.b.i64(self.parts() - 1));
+        let is_first = cx.b.compare(Compare::Eq, part, zero);
+        let is_last = cx.b.compare(Compare::Eq, part, last);
+        let finishes = if conv.plain { cx.b.bits(Ty::I1, 0) } else { is_last };
+        branch(cx, is_first, &mut |cx, is_first| {
+            if is_first {
+                return keep(cx, &sums);
+            }
+            let sums: Vec<V> = sums
+                .iter()
+                .enumerate()
+                .map(|(n, sum)| {
+                    let at = at(cx, n);
+                    let before = cx.b.load(ty, memory, at);
+                    cx.b.add(before, *sum)
+                })
+                .collect();
+            branch(cx, finishes, &mut |cx, finishes| match finishes {
+                true => self.store(cx, unit, first, vector, vectors, &sums),
+                false => keep(cx, &sums),
+            });
+        });
     }
 
     /// Products over the blocks of channels of a part, and taps.
@@ -400,10 +423,19 @@ impl<'c> Direct<'c> {
         };
         let last = conv.window.len() - 1;
         let by_tap = conv.channels == 1 && conv.window[last] <= WRITTEN_OUT;
-        let block = &(part * &Dim::Const(self.part)) + &variable(cx, self.part);
         // Outside of the loops over taps: further inside, LLVM keeps an address in memory for every element.
         let written = conv.channels.min(MAX_STEPS);
-        let first = &variable(cx, conv.channels / written) * &Dim::Const(written);
+        let (per_block, used) = (conv.channels / written, ceil_div(conv.used, written));
+        let (block, first) = if self.parts() == 1 && used < self.part * per_block {
+            let (number, per_block) = (variable(cx, used), Dim::Const(per_block));
+            let block = number.floor_div(&per_block);
+            let first = &number - &(&block * &per_block);
+            (block, first)
+        } else {
+            let block = &(part * &Dim::Const(self.part)) + &variable(cx, self.part);
+            (block, variable(cx, per_block))
+        };
+        let first = &first * &Dim::Const(written);
         let mut x_at = &(&block * &(&Dim::product(&sizes) * &Dim::Const(conv.channels))) + &first;
         let mut w_at = block;
         for (d, &n) in conv.window.iter().enumerate() {
@@ -473,7 +505,8 @@ pub(super) fn cost(conv: &Conv) -> i64 {
 /// How many blocks of input channels the weights of a panel are used for at a time: all, or an equal part that fits the cache.
 fn part(conv: &Conv) -> i64 {
     let bytes = conv.channels * conv.taps() * conv.panels()[0].vectors * conv.lanes * 4;
-    let fitting = (PANEL_BYTES / bytes).max(1);
+    let panel = if conv.taps() == 1 { PANEL_BYTES_OF_ONE_TAP } else { PANEL_BYTES };
+    let fitting = (panel / bytes).max(1);
     let divides = |n: &i64| conv.in_blocks % n == 0;
     match (1..=conv.in_blocks.min(fitting)).rev().find(divides) {
         // Parts that are much too small cost more than they save.

@@ -32,8 +32,8 @@ use winograd::Winograd;
 
 /// Vectors of a panel at most.
 const MAX_VECTORS: i64 = 3;
-/// Products that could be done while an element of each weight comes from memory, and from a cache.
-const READING: (i64, i64) = (3, 1);
+/// Products that could be done while an element of each weight is read. It does not matter much from where, as it is fetched before.
+const READING: i64 = 1;
 
 /// Can a convolution with blocks be done as it is? All others are done without blocks.
 pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
@@ -169,6 +169,8 @@ struct Conv {
     /// Blocks of input channels of a group, and channels of a block.
     in_blocks: i64,
     channels: i64,
+    /// Channels of a group up to the last one that has a weight: those behind it were rounded up to.
+    used: i64,
     /// Output channels of a group, and vectors of them in all phases.
     outputs: i64,
     out_vectors: i64,
@@ -218,6 +220,7 @@ impl Conv {
             groups: if depthwise { groups / out_block } else { *groups },
             in_blocks: if depthwise { 1 } else { w_shape[1] / in_block },
             channels: *in_block,
+            used: used(weights(frame, w)),
             outputs,
             out_vectors: if depthwise { 1 } else { (phases.count() * outputs + lanes - 1) / lanes },
             lanes,
@@ -254,10 +257,9 @@ impl Conv {
         blocks.as_const().map_or(1, |n| ceil_div(units, images * self.groups * n.max(1)).clamp(1, most))
     }
 
-    /// What it costs to read a vector of weights, first from memory and then for every further block: in products of a vector, which take the same time
-    /// however long it is.
+    /// What it costs to read a vector of weights for every block: in products of a vector, which take the same time however long it is.
     fn reading(&self, blocks: i64) -> i64 {
-        self.lanes * (READING.0 + READING.1 * (blocks - 1))
+        self.lanes * READING * blocks
     }
 
     /// Pairs of vectors, and what is left of them.
@@ -299,6 +301,14 @@ impl Conv {
         }
         Tensor::from_f32(&[out.len()], &out)
     }
+}
+
+/// Input channels up to the last one that has a weight other than 0.
+fn used(w: &Tensor) -> i64 {
+    let (channels, taps) = (w.shape()[1], w.shape()[2..].iter().product::<usize>());
+    let weights = w.to_f64s();
+    let used = weights.iter().enumerate().filter(|(_, w)| **w != 0.0).map(|(at, _)| at / taps % channels + 1);
+    used.max().unwrap_or(1) as i64
 }
 
 fn weights<'f>(frame: &Frame<'f>, w: Value) -> &'f Tensor {

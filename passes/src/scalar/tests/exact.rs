@@ -405,7 +405,8 @@ fn calls_with_constants_have_the_same_bits() {
     let mut column = patterns(DType::F32);
     column.extend((0..20_000).map(|_| random.bits() & 0xffff_ffff));
     column.extend((0..20_000).map(|_| u64::from((((random.bits() % 20_000) as f32) / 1000.0 - 10.0).to_bits())));
-    for divisor in [3.0, 6.0, -6.0, 10.0, 255.0, 0.75, 1000.0, 65535.0, 32769.0 / 1024.0] {
+    let root = f64::from(std::f32::consts::SQRT_2);
+    for divisor in [3.0, 6.0, -6.0, 10.0, 255.0, 0.75, 1000.0, 65535.0, 32769.0 / 1024.0, root, -root, 5.656_854_2] {
         let added = [Step::Arg(0), lit(divisor), call(ScalarFn::Div, [0, 1]), lit(0.5), call(ScalarFn::Add, [2, 3])];
         let limited = [
             Step::Arg(0),
