@@ -26,13 +26,27 @@ struct Case {
     dilation: i64,
     spread: i64,
     pads: (i64, i64),
+    /// Inputs of every group from this one on have no weights, like those that were rounded up.
+    weighted: usize,
 }
 
 impl Case {
     fn new(channels: [usize; 3], input: &[usize], window: &[usize], stride: i64, pads: (i64, i64)) -> Case {
         let [inputs, outputs, groups] = channels;
         let (input, window) = (input.to_vec(), window.to_vec());
-        Case { images: 1, inputs, outputs, groups, input, window, stride, dilation: 1, spread: 1, pads }
+        Case {
+            images: 1,
+            inputs,
+            outputs,
+            groups,
+            input,
+            window,
+            stride,
+            dilation: 1,
+            spread: 1,
+            pads,
+            weighted: inputs,
+        }
     }
 
     fn op(&self, in_block: i64, out_block: i64) -> Op {
@@ -51,7 +65,14 @@ impl Case {
 
     fn weights(&self) -> Tensor {
         let shape = [&[self.outputs, self.inputs / self.groups], &self.window[..]].concat();
-        generate::tensor(&mut Rng::new(7), DType::F32, shape, false)
+        let mut weights = generate::tensor(&mut Rng::new(7), DType::F32, shape.clone(), false).to_f64s();
+        let taps: usize = self.window.iter().product();
+        for (n, taps) in weights.chunks_exact_mut(taps).enumerate() {
+            if n % shape[1] >= self.weighted {
+                taps.fill(0.0);
+            }
+        }
+        Tensor::from_f32(&shape, &weights.iter().map(|&w| w as f32).collect::<Vec<_>>())
     }
 
     /// The convolution alone over blocks and its operand, numbers for which every order of summation gives the same bits.
@@ -121,6 +142,16 @@ fn cases() -> Vec<Case> {
         let case = Case::new([16, 16, 1], &[12, 10], &[3, 3], 1, (dilation, 1));
         Case { images, dilation, ..case }
     }));
+    // Inputs without weights: of one block, of the last part of several, and of a whole block.
+    let weighted = |weighted: usize, case: Case| Case { weighted, ..case };
+    all.extend([
+        weighted(12, Case::new([16, 16, 1], &[9, 13], &[7, 3], 1, (3, 1))),
+        weighted(24, Case::new([32, 32, 1], &[9, 13], &[1, 3], 1, (1, 1))),
+        weighted(40, Case::new([48, 32, 1], &[9, 13], &[5, 5], 2, (2, 2))),
+        weighted(13, Case::new([32, 5, 1], &[9, 13], &[3, 3], 2, (1, 1))),
+        weighted(3, Case::new([32, 32, 2], &[6, 7], &[3, 3], 2, (1, 1))),
+        weighted(0, Case::new([16, 16, 1], &[6, 7], &[1, 1], 1, (0, 0))),
+    ]);
     // Results without blocks.
     all.extend([
         Case::new([16, 5, 1], &[9, 13], &[3, 3], 1, (1, 1)),

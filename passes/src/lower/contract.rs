@@ -24,6 +24,8 @@ use std::collections::HashMap;
 
 /// Products with so many rows read their second operand where it is, if they can.
 const FEW_ROWS: i64 = 8;
+/// A second operand of so many bytes stays in the nearest cache, however few rows are multiplied with it at a time.
+const NEAR_BYTES: i64 = 16 << 10;
 
 /// The axes of an operand: shared with the other operand, its own, and summed over.
 #[derive(Clone)]
@@ -396,7 +398,11 @@ impl<'p> Product<'p> {
             positions
         });
         let mut row_loops = rows.loops.clone();
-        let (row, count) = match longest(&row_loops) {
+        let height = i64::from(Tile::new(cx.shared.machine, cx.dtype(epilogue.product), &Dim::ONE).rows);
+        let most = NEAR_BYTES / scalar::memory(cx.dtype(self.right.0)).size();
+        let stays_near = Dim::product(sizes.columns.iter().chain(&sizes.depth)).as_const().is_some_and(|n| n <= most);
+        let neighbours = stays_near.then(|| last_of(&row_loops, 2 * height)).flatten();
+        let (row, count) = match neighbours.or_else(|| longest(&row_loops)) {
             Some(at) => row_loops.remove(at),
             None => (cx.variable(&Dim::ONE), Dim::ONE),
         };
@@ -495,6 +501,11 @@ fn there_and_back(cx: &mut Cx<'_>, round: V, [begin, end]: [V; 2], unit: &Sym) -
     let back = cx.b.sub(last, there);
     let is_odd = cx.b.compare(Compare::Eq, odd, one);
     cx.b.select(is_odd, back, there)
+}
+
+/// The last loop of so many rounds: its rows are neighbours in memory.
+fn last_of(loops: &[(Sym, Dim)], rounds: i64) -> Option<usize> {
+    loops.iter().rposition(|(_, n)| n.as_const().is_some_and(|n| n >= rounds))
 }
 
 /// The loop with the most rounds: rows that share columns should be many. What is known counts more than what sizes may be (the number of images is often 1), and

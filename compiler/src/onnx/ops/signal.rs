@@ -89,31 +89,98 @@ fn transform<'g>(x: X<'g>, length: &Dim, inverse: bool, onesided: bool) -> Resul
         Some(_) => refuse!("the last axis of the signal has size {parts}, not 1 or 2"),
     };
     let out_parts = if inverse && onesided { Dim::ONE } else { two };
+    let first = if inverse && onesided { None } else { first_length(length, &in_parts, bins) };
+    // In f64 unless sums are short: a plain sum of N terms loses more digits than the fast transforms that others compare with.
+    let wide = if first.is_some() && dtype != DType::F64 { DType::F32 } else { DType::F64 };
     let high = [Dim::ZERO, taken - n, Dim::ZERO, &in_parts - parts];
     let low = [const { Dim::ZERO }; 4];
-    // In f64: a plain sum of N terms loses more digits than the fast transforms that others compare with.
-    let mut x = x.cast(DType::F64)?.pad(&low, &high, g.scalar(DType::F64, 0.0)?)?;
+    let mut x = x.cast(wide)?.pad(&low, &high, g.scalar(wide, 0.0)?)?;
+    if let Some(first) = first {
+        return in_two_steps(x, [&first, &length.floor_div(&first)], bins, inverse)?.cast(dtype);
+    }
     if inverse && onesided {
         // The bins that are left out mirror those that are there, except the first and (of an even length) the last.
         let k = g.iota(DType::I64, &[taken.clone(), Dim::ONE, Dim::ONE], 0)?;
         x = g.map([x, k, g.size(length)?], |[x, k, n]| k.eq(0.0).or((k * 2.0).eq(n)).select(x, x * 2.0))?;
     }
-    // exp(∓2πi * m / N) as the matrix that multiplies (real, imaginary), for m = k * n modulo N, which keeps it exact.
-    let (sign, table) = (if inverse { -1.0 } else { 1.0 }, [length.clone(), in_parts, out_parts]);
-    let (m, from, to) =
-        (g.iota(DType::I64, &table, 0)?, g.iota(DType::I64, &table, 1)?, g.iota(DType::I64, &table, 2)?);
-    let table = g.map([m, from, to, g.size(length)?], |[m, from, to, n]| {
-        let n = n.cast(DType::F64);
-        let angle = m.cast(DType::F64) * TAU / n;
-        let sin = angle.sin() * sign;
-        let value = from.eq(to).select(angle.cos(), from.lt(to).select(-sin, sin));
-        if inverse { value / n } else { value }
+    let at = products(g, &[taken.clone(), bins.clone()])?;
+    let scale = if inverse { length } else { &Dim::ONE };
+    let turns = rotations(at, length, [in_parts, out_parts], inverse, scale)?;
+    x.contract(turns, &[], &[(1, 0), (3, 2)])?.transpose(&[0, 2, 1, 3])?.cast(dtype)
+}
+
+/// By how much two steps must be less work than one.
+const WORTH: i64 = 2;
+/// Factors of longer ones are not looked for: tables are too large in either case.
+const LONGEST: i64 = 1 << 16;
+
+/// The length of the first of two steps that a transform is best done in, if they are much less work than one.
+fn first_length(length: &Dim, parts: &Dim, bins: &Dim) -> Option<Dim> {
+    let (n, parts, bins) = (length.as_const().filter(|&n| n <= LONGEST)?, parts.as_const()?, bins.as_const()?);
+    let work = |n1: i64| first_bins(n1, parts) * (2 * parts * n + 4 * (n / n1) * (n / n1));
+    let best = (2..n).filter(|n1| n % n1 == 0).min_by_key(|&n1| work(n1))?;
+    (work(best) * WORTH <= 2 * parts * n * bins).then_some(Dim::Const(best))
+}
+
+/// The bins of the first step: those of a real signal in the upper half mirror those of the lower one.
+fn first_bins(n: i64, parts: i64) -> i64 {
+    if parts == 1 { n / 2 + 1 } else { n }
+}
+
+/// The transform of a length `n1 * n2`: with `n = i1 * n2 + i2` and `k = k1 + k2 * n1`, it is
+/// `y[k] = Σ exp(∓2πi * k * i2 / N) * (Σ x[i1, i2] * exp(∓2πi * k1 * i1 / n1))`, whose inner sums all `k2` have in common.
+fn in_two_steps<'g>(x: X<'g>, [n1, n2]: [&Dim; 2], bins: &Dim, inverse: bool) -> Result<X<'g>> {
+    let (g, shape, dtype, length) = (x.graph(), x.shape(), x.dtype(), n1 * n2);
+    let [outer, _, inner, parts] = &shape[..] else { refuse!("{} is not a batch of signals", x.ty()) };
+    let [known_n1, known_parts] = [n1, parts].map(|d| d.as_const().expect("chosen by them"));
+    let (two, k1s) = (Dim::from(2usize), Dim::Const(first_bins(known_n1, known_parts)));
+
+    let at = products(g, &[n1.clone(), k1s.clone()])?;
+    let turns = rotations(at, n1, [parts.clone(), two.clone()], inverse, &Dim::ONE)?.cast(dtype)?;
+    let x = x.reshape(&[outer.clone(), n1.clone(), n2.clone(), inner.clone(), parts.clone()])?;
+    let y = x.contract(turns, &[], &[(1, 0), (4, 2)])?;
+
+    let grid = [k1s.clone(), n2.clone(), n2.clone()];
+    let [k1, i2, k2] = [0, 1, 2].map(|axis| g.iota(DType::I64, &grid, axis));
+    let at = g.map([k1?, i2?, k2?, g.size(n1)?], |[k1, i2, k2, n1]| (k1 + k2 * n1) * i2)?;
+    let scale = if inverse { &length } else { &Dim::ONE };
+    let turns = rotations(at, &length, [two.clone(), two.clone()], inverse, scale)?.cast(dtype)?;
+    let y = y.contract(turns, &[(3, 0)], &[(4, 3), (1, 1)])?;
+
+    let y = y.transpose(&[1, 0, 3, 2, 4])?.reshape(&[outer.clone(), &k1s * n2, inner.clone(), two.clone()])?;
+    let k = g.iota(DType::I64, &[bins.clone(), Dim::ONE, Dim::ONE], 0)?;
+    let at = g.map([k.flatten()?, g.size(n1)?, g.size(n2)?, g.size(&k1s)?], |[k, n1, n2, k1s]| {
+        let (k1, k2) = (k.modulo(n1), k / n1);
+        k1.lt(k1s).select(k1 * n2 + k2, (n1 - k1) * n2 + (n2 - 1.0 - k2))
     })?;
-    let grid = [taken.clone(), bins.clone()];
-    let (i, k) = (g.iota(DType::I64, &grid, 0)?, g.iota(DType::I64, &grid, 1)?);
-    let at = g.map([i, k, g.size(length)?], |[i, k, n]| (i * k).modulo(n))?;
-    let y = x.contract(table.gather(at, 0, 0)?, &[], &[(1, 0), (3, 2)])?;
-    y.transpose(&[0, 2, 1, 3])?.cast(dtype)
+    let y = y.gather(at, 1, 0)?;
+    if k1s == *n1 {
+        return Ok(y);
+    }
+    // Mirrored bins are conjugated.
+    let part = g.range(DType::I64, &two)?;
+    let sign = g.map([k, part, g.size(n1)?, g.size(&k1s)?], |[k, part, n1, k1s]| {
+        k.modulo(n1).lt(k1s).or(part.eq(0.0)).select(part.lit(1.0), part.lit(-1.0)).cast(dtype)
+    })?;
+    g.map([y, sign], |[y, sign]| y * sign)
+}
+
+/// `exp(∓2πi * m / N) / scale` for every `m`, as the matrix that multiplies (real, imaginary), on two new axes. It is that of `m` modulo N, which keeps it
+/// exact.
+fn rotations<'g>(m: X<'g>, n: &Dim, [from, to]: [Dim; 2], inverse: bool, scale: &Dim) -> Result<X<'g>> {
+    let (g, sign, table) = (m.graph(), if inverse { -1.0 } else { 1.0 }, [n.clone(), from, to]);
+    let [i, from, to] = [0, 1, 2].map(|axis| g.iota(DType::I64, &table, axis));
+    let table = g.map([i?, from?, to?, g.size(n)?, g.size(scale)?], |[i, from, to, n, scale]| {
+        let angle = i.cast(DType::F64) * TAU / n.cast(DType::F64);
+        let sin = angle.sin() * sign;
+        from.eq(to).select(angle.cos(), from.lt(to).select(-sin, sin)) / scale.cast(DType::F64)
+    })?;
+    table.gather(g.map([m, g.size(n)?], |[m, n]| m.modulo(n))?, 0, 0)
+}
+
+/// `i * k` for every `i` and `k` below these.
+fn products<'g>(g: &'g Graph, sizes: &[Dim; 2]) -> Result<X<'g>> {
+    g.map([g.iota(DType::I64, sizes, 0)?, g.iota(DType::I64, sizes, 1)?], |[i, k]| i * k)
 }
 
 /// Transforms of frames of the signal `x[batch, n, parts]`, each multiplied by the window.
@@ -193,4 +260,47 @@ fn mel_weights<'g>(
         let outside = j.lt(left).or(j.gt(peak)).select(rise.lit(0.0), rising);
         j.ge(peak).and(j.lt(right)).select(fall / slope, outside).cast(dtype)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numrsc_ir::{Tensor, eval::eval};
+
+    /// What a transform in two steps gives is the plain sum, up to rounding.
+    #[test]
+    fn two_steps_are_one_transform() {
+        for (n, parts, inverse, onesided) in [
+            (64, 1, false, true),
+            (45, 1, false, true),
+            (45, 1, false, false),
+            (36, 2, true, false),
+            (50, 1, true, false),
+        ] {
+            let signal: Vec<f32> = (0..n * parts).map(|i| ((i * i * 7 + 3 * i) % 31) as f32 / 31.0 - 0.4).collect();
+            let g = Graph::new();
+            let x = g.constant(Tensor::from_f32(&[1, n, 1, parts], &signal)).unwrap();
+            let length = Dim::from(n);
+            let bins = if onesided { n / 2 + 1 } else { n };
+            assert!(first_length(&length, &Dim::from(parts), &Dim::from(bins)).is_some(), "{n}");
+            let y = transform(x, &length, inverse, onesided).unwrap().value();
+            let y = eval(&g.finish(&[y]), &[]).unwrap()[0].as_tensor().unwrap().to_f64s();
+            assert_eq!(y.len(), 2 * bins);
+            for k in 0..bins {
+                let mut sum = [0.0; 2];
+                for i in 0..n {
+                    let turn = TAU * ((i * k) % n) as f64 / n as f64;
+                    let (sin, cos) = if inverse { turn.sin_cos() } else { (-turn).sin_cos() };
+                    let real = f64::from(signal[i * parts]);
+                    let imaginary = if parts == 2 { f64::from(signal[i * parts + 1]) } else { 0.0 };
+                    sum = [sum[0] + real * cos - imaginary * sin, sum[1] + real * sin + imaginary * cos];
+                }
+                let scale = if inverse { n as f64 } else { 1.0 };
+                for part in 0..2 {
+                    let (is, should) = (y[2 * k + part], sum[part] / scale);
+                    assert!((is - should).abs() < 1e-5, "{n} {k} {part}: {is}, not {should}");
+                }
+            }
+        }
+    }
 }

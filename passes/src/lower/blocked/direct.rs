@@ -5,7 +5,7 @@ use super::{
     super::pointwise::Kernel,
     Conv, Output, Panels,
     halo::Halo,
-    products::{MAX_STEPS, Products, Tile, most_pixels, tiles},
+    products::{Products, Tile, most_pixels, tiles},
 };
 use crate::lower::{
     cx::{Cx, Home},
@@ -118,6 +118,11 @@ impl<'c> Direct<'c> {
     /// Do sums go to memory before they are finished?
     fn keeps_sums(&self) -> bool {
         self.parts() > 1 || self.conv.plain
+    }
+
+    /// Slices of channels of a part.
+    fn part_slices(&self) -> i64 {
+        (self.part * self.conv.channels / self.conv.slice).min(self.conv.slices)
     }
 
     fn copy_bytes(&self) -> Dim {
@@ -408,50 +413,51 @@ impl<'c> Direct<'c> {
         });
     }
 
-    /// Products over the blocks of channels of a part, and taps.
+    /// Products over the slices of channels of a part, and taps.
     fn products(&self, cx: &mut Cx<'_>, weights: V, vectors: i64, part: &Dim) -> Products {
         let conv = self.conv;
         let (sizes, pitches) = (self.source_sizes(), self.pitches());
         let mut loops = Vec::new();
-        let mut variable = |cx: &mut Cx<'_>, count: i64| {
-            if count == 1 {
+        let mut variable = |cx: &mut Cx<'_>, count: Dim| {
+            if count == Dim::ONE {
                 return Dim::ZERO;
             }
-            let s = cx.variable(&Dim::Const(count));
-            loops.push((s.clone(), Dim::Const(count)));
+            let s = cx.variable(&count);
+            loops.push((s.clone(), count));
             Dim::sym(s)
         };
         let last = conv.window.len() - 1;
         let by_tap = conv.channels == 1 && conv.window[last] <= WRITTEN_OUT;
         // Outside of the loops over taps: further inside, LLVM keeps an address in memory for every element.
-        let written = conv.channels.min(MAX_STEPS);
-        let (per_block, used) = (conv.channels / written, ceil_div(conv.used, written));
-        let (block, first) = if self.parts() == 1 && used < self.part * per_block {
-            let (number, per_block) = (variable(cx, used), Dim::Const(per_block));
-            let block = number.floor_div(&per_block);
-            let first = &number - &(&block * &per_block);
-            (block, first)
+        let per_block = Dim::Const(conv.channels / conv.slice);
+        let [block, inside] = if conv.slices * conv.slice == conv.in_blocks * conv.channels {
+            let block = variable(cx, Dim::Const(self.part));
+            [&(part * &Dim::Const(self.part)) + &block, variable(cx, per_block.clone())]
         } else {
-            let block = &(part * &Dim::Const(self.part)) + &variable(cx, self.part);
-            (block, variable(cx, per_block))
+            let each = Dim::Const(self.part_slices());
+            let before = part * &each;
+            let slice = &before + &variable(cx, (&Dim::Const(conv.slices) - &before).lesser(&each));
+            let block = slice.floor_div(&per_block);
+            let inside = &slice - &(&block * &per_block);
+            [block, inside]
         };
-        let first = &first * &Dim::Const(written);
+        let first = &inside * &Dim::Const(conv.slice);
         let mut x_at = &(&block * &(&Dim::product(&sizes) * &Dim::Const(conv.channels))) + &first;
-        let mut w_at = block;
+        let mut w_at = &(&block * &per_block) + &inside;
         for (d, &n) in conv.window.iter().enumerate() {
-            let tap = if by_tap && d == last { Dim::ZERO } else { variable(cx, n) };
+            let tap = if by_tap && d == last { Dim::ZERO } else { variable(cx, Dim::Const(n)) };
             w_at = &(&w_at * &Dim::Const(n)) + &tap;
             if n > 1 {
                 x_at = &x_at + &(&(&tap * &Dim::Const(conv.dilations[d])) * &pitches[d]);
             }
         }
-        let w_at = &(&(&w_at * &Dim::Const(conv.channels)) + &first) * &Dim::Const(vectors * conv.lanes);
+        let w_at = &w_at * &Dim::Const(conv.slice * vectors * conv.lanes);
         let (steps, x_step) = match by_tap {
             true if conv.window[last] > 1 => (conv.window[last], &pitches[last] * &Dim::Const(conv.dilations[last])),
             true => (1, Dim::ZERO),
-            false => (written, Dim::ONE),
+            false => (conv.slice, Dim::ONE),
         };
-        let round = self.part * conv.channels * conv.taps() * vectors * conv.lanes;
+        let round = self.part_slices() * conv.slice * conv.taps() * vectors * conv.lanes;
         Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes, round }
     }
 

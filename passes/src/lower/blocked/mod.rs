@@ -27,6 +27,7 @@ use numrsc_ir::{
     kernel::{Elem, Ty, V},
 };
 use phases::Phases;
+use products::MAX_STEPS;
 use schedule::Schedule;
 use winograd::Winograd;
 
@@ -169,8 +170,10 @@ struct Conv {
     /// Blocks of input channels of a group, and channels of a block.
     in_blocks: i64,
     channels: i64,
-    /// Channels of a group up to the last one that has a weight: those behind it were rounded up to.
-    used: i64,
+    /// Channels of a slice of a block, whose products are written out, and the slices up to the last one that has weights: those of channels that were rounded up
+    /// may have none.
+    slice: i64,
+    slices: i64,
     /// Output channels of a group, and vectors of them in all phases.
     outputs: i64,
     out_vectors: i64,
@@ -212,6 +215,8 @@ impl Conv {
         phases.steps.iter_mut().chain(&mut phases.sizes).for_each(|d| *d = shared.size(d));
         let low = phases.low.iter().map(|d| shared.attribute(d)).collect();
         let outputs = w_shape[0] / groups;
+        let inputs = if depthwise { *in_block } else { inputs_with_weights(weights(frame, w)) };
+        let slice = slice_for(inputs, *in_block);
         Conv {
             x,
             w,
@@ -220,7 +225,8 @@ impl Conv {
             groups: if depthwise { groups / out_block } else { *groups },
             in_blocks: if depthwise { 1 } else { w_shape[1] / in_block },
             channels: *in_block,
-            used: used(weights(frame, w)),
+            slice,
+            slices: ceil_div(inputs, slice),
             outputs,
             out_vectors: if depthwise { 1 } else { (phases.count() * outputs + lanes - 1) / lanes },
             lanes,
@@ -247,7 +253,7 @@ impl Conv {
 
     /// Products per output.
     fn depth(&self) -> i64 {
-        self.in_blocks * self.channels * self.taps()
+        self.slices * self.slice * self.taps()
     }
 
     /// How many parts the output channels are done in, at most `most`, so that there are so many units of work. Where only the run knows how many images there
@@ -271,7 +277,7 @@ impl Conv {
         [pairs, rest].into_iter().filter(|p| p.count * p.vectors > 0).collect()
     }
 
-    /// Weights in the order of use: group, panel, block, tap, channel of the block, output of the panel. Outputs are numbered phase by phase; what is missing
+    /// Weights in the order of use: group, panel, slice of channels, tap, channel of the slice, output of the panel. Outputs are numbered phase by phase; what is missing
     /// of the last vector, and taps that a phase does not have, are zeros.
     fn packed_weights(&self, frame: &Frame<'_>) -> Tensor {
         let w = weights(frame, self.w);
@@ -288,8 +294,8 @@ impl Conv {
         for (group, panels) in (0..self.groups).flat_map(|g| self.panels().into_iter().map(move |p| (g, p))) {
             for panel in 0..panels.count {
                 let first = (panels.first + panel * panels.vectors) * self.lanes;
-                for (block, tap) in (0..self.in_blocks).flat_map(|b| (0..self.taps()).map(move |t| (b, t))) {
-                    for channel in block * self.channels..(block + 1) * self.channels {
+                for (slice, tap) in (0..self.slices).flat_map(|s| (0..self.taps()).map(move |t| (s, t))) {
+                    for channel in slice * self.slice..(slice + 1) * self.slice {
                         out.extend((first..first + panels.vectors * self.lanes).map(|n| {
                             let (phase, output) = (n / self.outputs, group * self.outputs + n % self.outputs);
                             let from = source.get(phase as usize).and_then(|taps| taps[tap as usize]);
@@ -303,12 +309,22 @@ impl Conv {
     }
 }
 
-/// Input channels up to the last one that has a weight other than 0.
-fn used(w: &Tensor) -> i64 {
-    let (channels, taps) = (w.shape()[1], w.shape()[2..].iter().product::<usize>());
-    let weights = w.to_f64s();
-    let used = weights.iter().enumerate().filter(|(_, w)| **w != 0.0).map(|(at, _)| at / taps % channels + 1);
-    used.max().unwrap_or(1) as i64
+/// Input channels of a group up to the last one that has weights, but one at least.
+fn inputs_with_weights(w: &Tensor) -> i64 {
+    let (inputs, taps) = (w.shape()[1], w.shape()[2..].iter().product::<usize>());
+    let is_zero = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) == 0.0;
+    let has_weights = |&c: &usize| {
+        let of_channel = w.bytes().chunks_exact(4 * taps).skip(c).step_by(inputs);
+        of_channel.into_iter().any(|taps| !taps.chunks_exact(4).all(is_zero))
+    };
+    (0..inputs).rev().find(has_weights).map_or(1, |last| last as i64 + 1)
+}
+
+/// Channels of a slice: as many as are written out at most, or half of them where that leaves out enough channels without weights.
+fn slice_for(inputs: i64, block: i64) -> i64 {
+    let most = block.min(MAX_STEPS);
+    let rounded = |slice: i64| ceil_div(inputs, slice) * slice;
+    if most == MAX_STEPS && 8 * rounded(most / 2) <= 7 * rounded(most) { most / 2 } else { most }
 }
 
 fn weights<'f>(frame: &Frame<'f>, w: Value) -> &'f Tensor {
