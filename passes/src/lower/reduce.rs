@@ -14,10 +14,17 @@ impl Cx<'_> {
     /// The element of a reduction at an index. If that index is the same in all lanes, the lanes run along the last axis that goes.
     pub(crate) fn reduced(&mut self, v: Value, f: ReduceFn, axes: &[i64], index: &[Dim]) -> V {
         let x = self.scope.func.node(v).args[0];
-        let varies = self.lane.as_ref().is_some_and(|lane| index.iter().any(|d| mentions(d, &lane.sym)))
-            || index.iter().any(|d| self.varying.keys().any(|s| mentions(d, s)));
-        if varies || !self.in_kernel() {
+        if !self.in_kernel() || index.iter().any(|d| self.varying.keys().any(|s| mentions(d, s))) {
             return self.reduce_here(x, f, axes, index, 1);
+        }
+        if let Some(lane) = self.lane.clone().filter(|lane| index.iter().any(|d| mentions(d, &lane.sym))) {
+            // Every lane by itself, outside of the loops that it is the same in.
+            let known = [Some(lane.base), lane.mask].into_iter().flatten().map(|v| self.b.level(v)).max();
+            let level = self.level_of(index).max(known.unwrap_or(0));
+            let inner = self.b.step_out(level);
+            let result = self.reduce_here(x, f, axes, index, 1);
+            self.b.step_in(inner);
+            return result;
         }
         // A loop over vectors and the one over what is left want the same result.
         let lanes = self.lanes;
