@@ -6,6 +6,7 @@ use super::{
     gemm::Gemm,
     index::{linear, unravel},
     nest::Nest,
+    nonzero::is_rectified,
     pointwise::{self, Kernel, Pointwise, step},
     shared::Arg,
     tile::{Place, Tile},
@@ -254,6 +255,12 @@ impl<'p> Product<'p> {
         }
     }
 
+    /// Is the second operand a constant of numbers, of which each times zero is zero?
+    fn right_is_finite(&self, cx: &Cx<'_>) -> bool {
+        let right = &cx.scope.func.node(self.right.0).op;
+        matches!(right, Op::Const { value } if value.dtype() == DType::F32 && value.to_f64s().iter().all(|x| x.is_finite()))
+    }
+
     /// Does it not pay to pack the second operand?
     fn has_few_rows(&self, frame: &Frame<'_>) -> bool {
         let rows = Axes::sizes(&self.left.1.free, frame.scope.shape(self.left.0));
@@ -480,6 +487,7 @@ impl<'p> Product<'p> {
             columns: count,
             depth: depth.loops,
             pairs: panels.steps > 1,
+            rectified: is_rectified(cx.scope.func, self.left.0) && self.right_is_finite(cx),
         };
         (gemm, column_loops, columns.index)
     }

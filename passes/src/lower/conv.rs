@@ -154,6 +154,7 @@ impl Conv {
             depth: vec![(depth, self.group_channels.clone())],
             tile,
             pairs: self.pairs,
+            rectified: false,
         };
         let outer = vec![(image, self.images.clone()), (group, Dim::Const(self.groups))];
         let extent = gemm.units(&outer);
@@ -278,6 +279,7 @@ impl Conv {
                 depth: vec![(depth, self.depth())],
                 tile,
                 pairs: self.pairs,
+                rectified: false,
             };
             let panels = cx.uniform(&sym(&count).ceil_div(&Dim::Const(width)));
             gemm.block_by_panels(cx, &index[3], panels);

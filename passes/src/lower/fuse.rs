@@ -4,14 +4,14 @@
 //! that wants it and doing so repeats no work that matters. The order is from the last node to the first: all consumers are decided before.
 //! A product that one stored map wants, each element once, is computed inside of it too: its kernel becomes the product's (`epilogue.rs`).
 mod companions;
+mod order;
 mod traffic;
 
 use super::{
     attention::Attention,
-    contract::swaps,
     entry::only_reads_first,
     epilogue::{Epilogue, Order},
-    index::{linear, mentions, view_index},
+    index::{mentions, view_index},
     shared::Shared,
     work_of,
 };
@@ -50,9 +50,6 @@ const MAX_SCALAR_MEMBERS: usize = 12;
 
 /// Elements of a single row that one thread normalises.
 const MAX_ROW: i64 = 4096;
-
-/// Rows that are worth a tile of a product.
-const MIN_ROWS: i64 = 4;
 
 /// Views of views whose addresses take more than this many steps, or nest more deeply, get a buffer in between.
 const MAX_ADDRESS: (usize, usize) = (256, 12);
@@ -386,8 +383,7 @@ impl<'f> Fuser<'f> {
             Op::Size { .. } | Op::Iota { .. } => return self.needs[at] != Need::Elements,
             op if is_view(op) => {
                 return self.wanted[at].iter().flatten().any(is_involved)
-                    || self.reorders_product(v)
-                    || self.scatters_rows(v)
+                    || self.is_stored_in_order(v)
                     || self.starts_loops(v);
             }
             Op::Map { .. } | Op::Gather { .. } | Op::Reduce { .. } => {}
@@ -495,54 +491,6 @@ impl<'f> Fuser<'f> {
         let (index, domain) = (index.clone(), self.domains.get(&home)?.clone());
         let (shape, home_shape) = (self.shape(v), self.shape(home));
         Order::of(&index, &shape, &domain, &home_shape)
-    }
-
-    /// Is a node a product with its axes in another order, wanted by a product? Then it is stored in the order that it is read in.
-    fn reorders_product(&mut self, v: Value) -> bool {
-        let x = self.func.node(v).args[0];
-        if !matches!(self.func.node(v).op, Op::Transpose { .. })
-            || self.needs[v.0 as usize] != Need::View
-            || !is_product(&self.func.node(x).op)
-            || self.uses[x.0 as usize].len() != 1
-        {
-            return false;
-        }
-        let (shape, of) = (self.shape(v), self.shape(x));
-        let domain = self.domain(v, &shape);
-        let index = self.operand_index(v, 0, &domain);
-        Order::of(&index, &of, &domain, &shape).is_some() && !self.func.results().contains(&x)
-    }
-
-    /// Does a view put the rows of a product where no tile of several rows can go along them? Then it is stored in the order that it is read in.
-    fn scatters_rows(&mut self, v: Value) -> bool {
-        let rows = self.uses[v.0 as usize].iter().find_map(|&(user, operand)| {
-            let node = self.func.node(user);
-            let Op::Contract { a_batch, a_sum, .. } = &node.op else { return None };
-            let others = |a: &i64| !a_batch.contains(a) && !a_sum.contains(a);
-            let rank = self.rank(v) as i64;
-            (operand == 0 && !swaps(self.func, node)).then(|| (0..rank).filter(others).collect::<Vec<_>>())
-        });
-        let shape = self.shape(v);
-        let rows: Vec<usize> =
-            rows.into_iter().flatten().map(|a| a as usize).filter(|&a| shape[a] != Dim::ONE).collect();
-        let [.., before, last] = rows[..] else { return false };
-        if shape[last].as_const().is_some_and(|n| n >= MIN_ROWS) {
-            return false;
-        }
-        let domain = self.variables(&shape);
-        let (mut index, mut x) = (domain.clone(), v);
-        while is_view(&self.func.node(x).op) {
-            index = self.operand_index(x, 0, &index);
-            x = self.func.node(x).args[0];
-        }
-        let position = linear(&index, &self.shape(x));
-        let step = |axis: usize| {
-            let next = |s: &Sym| (Some(s) == domain[axis].as_sym()).then(|| &domain[axis] + &Dim::ONE);
-            &position.subst(&next) - &position
-        };
-        let apart = step(before) != &step(last) * &shape[last];
-        // The kernel of a product has its own ways, and rows that lie side by side are long.
-        apart && step(last) != Dim::ONE && !is_product(&self.func.node(x).op)
     }
 
     /// Is a node what all states of several loops begin with? Then they read the same memory, and have nothing to fill.

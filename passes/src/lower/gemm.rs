@@ -48,6 +48,8 @@ pub(crate) struct Gemm {
     pub tile: Tile,
     /// Are operands integers of 16 bits or fewer, multiplied by pairs along the depth? Those of `a` lie side by side.
     pub pairs: bool,
+    /// Are there likely zeros in `a`, and nothing in `b` that makes more of them than zeros?
+    pub rectified: bool,
 }
 
 /// A part of the rows or panels: the first, and how many or where they end.
@@ -244,7 +246,7 @@ impl Gemm {
     }
 
     /// How much of the depth is summed up by itself, if not all of it: errors of rounding grow with the length of a sum.
-    fn summed_depth(&self) -> Option<i64> {
+    pub(super) fn summed_depth(&self) -> Option<i64> {
         let [(_, n)] = &self.depth[..] else { return None };
         match n.as_const() {
             Some(n) if n <= DEPTH * 3 / 2 => None,
@@ -429,6 +431,9 @@ impl Gemm {
         cx.symbols.insert(row.clone(), at.row);
         cx.symbols.insert(first.clone(), part.first);
         let operands = Operands::new(self, cx, (&row, &columns[0].panel, &first));
+        if self.leaves_out_zeros(cx, at) {
+            return self.along_nonzero(cx, &operands, (part, &first), columns, start);
+        }
         let outer = &self.depth[..self.depth.len().saturating_sub(1)];
         cx.carry(outer, start, &mut |cx, sums| {
             if self.depth.is_empty() {

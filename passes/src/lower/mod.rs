@@ -11,6 +11,7 @@ mod fuse;
 mod gemm;
 mod index;
 mod nest;
+mod nonzero;
 mod pointwise;
 mod reduce;
 mod scan;

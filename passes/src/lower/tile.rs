@@ -130,6 +130,61 @@ impl<'g> Operands<'g> {
         Operands { gemm, row: row.clone(), a, b }
     }
 
+    /// The columns at a round of the innermost loop over the depth, or at two at once.
+    pub(super) fn of_columns(&self, cx: &mut Cx<'_>, (depth, rounds): (&Dim, i64), columns: &[Column]) -> Vec<V> {
+        let (gemm, lanes) = (self.gemm, self.gemm.tile.lanes);
+        let last = gemm.depth.last().map(|(s, _)| s);
+        let mut vector = |c: &Column| {
+            let position = |round: i64| {
+                let depth = depth + &Dim::Const(round);
+                gemm.b.position.subst(&|s| match s {
+                    s if *s == gemm.panel => Some(c.panel.clone()),
+                    s if *s == gemm.within => Some(Dim::Const(c.within)),
+                    s => (Some(s) == last).then(|| depth.clone()),
+                })
+            };
+            match gemm.pairs {
+                false => {
+                    let raw = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
+                    gemm.b.decode(cx, raw)
+                }
+                true if gemm.b.paired => load(cx, &gemm.b, &self.b, &position(0), 2 * lanes, None),
+                true => {
+                    let first = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
+                    let second = match rounds {
+                        1 => cx.b.int(cx.b.ty(first), 0),
+                        _ => load(cx, &gemm.b, &self.b, &position(1), lanes, c.mask),
+                    };
+                    cx.b.shuffle(first, second, (0..lanes).flat_map(|i| [i, lanes + i]).collect())
+                }
+            }
+        };
+        columns.iter().map(&mut vector).collect()
+    }
+
+    /// What a row has there, as it is in memory.
+    fn of_row(&self, cx: &mut Cx<'_>, (depth, rounds): (&Dim, i64), number: u32) -> V {
+        let position = self.row_position(depth, number);
+        load(cx, &self.gemm.a, &self.a, &position, rounds as u32, None)
+    }
+
+    /// The bits of what the only row has there.
+    pub(super) fn bits_of_row(&self, cx: &mut Cx<'_>, depth: &Dim) -> V {
+        let position = self.row_position(depth, 0);
+        let bits = Place { dtype: DType::I32, ..self.gemm.a.clone() };
+        load(cx, &bits, &self.a, &position, 1, None)
+    }
+
+    fn row_position(&self, depth: &Dim, number: u32) -> Dim {
+        let gemm = self.gemm;
+        let last = gemm.depth.last().map(|(s, _)| s);
+        let row = &Dim::sym(self.row.clone()) + &Dim::Const(i64::from(number));
+        gemm.a.position.subst(&|s| match s {
+            s if *s == gemm.row => Some(row.clone()),
+            s => (Some(s) == last).then(|| depth.clone()),
+        })
+    }
+
     /// One round of the innermost loop over the depth, or two at once.
     pub(super) fn step(
         &self,
@@ -140,44 +195,11 @@ impl<'g> Operands<'g> {
         sums: &[V],
     ) -> Vec<V> {
         let (gemm, lanes) = (self.gemm, self.gemm.tile.lanes);
-        let last = gemm.depth.last().map(|(s, _)| s);
         let dtype = gemm.out.dtype(cx);
-        let b: Vec<V> = columns
-            .iter()
-            .map(|c| {
-                let position = |round: i64| {
-                    let depth = depth + &Dim::Const(round);
-                    gemm.b.position.subst(&|s| match s {
-                        s if *s == gemm.panel => Some(c.panel.clone()),
-                        s if *s == gemm.within => Some(Dim::Const(c.within)),
-                        s => (Some(s) == last).then(|| depth.clone()),
-                    })
-                };
-                match gemm.pairs {
-                    false => {
-                        let raw = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
-                        gemm.b.decode(cx, raw)
-                    }
-                    true if gemm.b.paired => load(cx, &gemm.b, &self.b, &position(0), 2 * lanes, None),
-                    true => {
-                        let first = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
-                        let second = match rounds {
-                            1 => cx.b.int(cx.b.ty(first), 0),
-                            _ => load(cx, &gemm.b, &self.b, &position(1), lanes, c.mask),
-                        };
-                        cx.b.shuffle(first, second, (0..lanes).flat_map(|i| [i, lanes + i]).collect())
-                    }
-                }
-            })
-            .collect();
+        let b = self.of_columns(cx, (depth, rounds), columns);
         let mut next = Vec::with_capacity(sums.len());
         for i in 0..height {
-            let row = &Dim::sym(self.row.clone()) + &Dim::Const(i64::from(i));
-            let position = gemm.a.position.subst(&|s| match s {
-                s if *s == gemm.row => Some(row.clone()),
-                s => (Some(s) == last).then(|| depth.clone()),
-            });
-            let a = load(cx, &gemm.a, &self.a, &position, rounds as u32, None);
+            let a = self.of_row(cx, (depth, rounds), i);
             let a = match (gemm.pairs, rounds) {
                 (false, _) => {
                     let a = gemm.a.decode(cx, a);
@@ -268,7 +290,7 @@ fn add_pairs(cx: &mut Cx<'_>, a: V, b: V, sum: V) -> V {
     cx.b.add(sum, pairs)
 }
 
-fn multiply_add(cx: &mut Cx<'_>, dtype: DType, a: V, b: V, sum: V) -> V {
+pub(super) fn multiply_add(cx: &mut Cx<'_>, dtype: DType, a: V, b: V, sum: V) -> V {
     if dtype.is_float() {
         return cx.b.muladd(a, b, sum);
     }
