@@ -220,16 +220,6 @@ impl Cx<'_> {
         let count = self.b.i64(count);
         (self.b.binary(Binary::SMax, begin, zero), self.b.binary(Binary::SMin, end, count))
     }
-
-    pub(crate) fn tap_loops(
-        &mut self,
-        taps: &[(Sym, V, V)],
-        init: &[V],
-        body: &mut dyn FnMut(&mut Self, &[V]) -> Vec<V>,
-    ) -> Vec<V> {
-        let Some(((var, low, high), rest)) = taps.split_first() else { return body(self, init) };
-        self.range(var, *low, *high, init, |cx, inside| cx.tap_loops(rest, inside, body))
-    }
 }
 
 /// An index into the operand: the kept index, with `gone` in place of the axes that go.

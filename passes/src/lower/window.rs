@@ -18,8 +18,9 @@ use numrsc_ir::{
 };
 use std::collections::HashMap;
 
-/// Windows up to this long are written out.
+/// Windows up to this long are written out along the last axis, and along all if they have no more taps than that.
 const WRITTEN_OUT: i64 = 8;
+const FEW_TAPS: i64 = 16;
 /// Convolutions with more outputs per group are better packed.
 const FEW_OUTPUTS: i64 = 3;
 
@@ -31,11 +32,19 @@ enum Combine {
     Weigh { w: Value, w_shape: Vec<Dim>, groups: i64 },
 }
 
+/// How the taps of a window are gone through along an axis.
+enum Taps {
+    WrittenOut(i64),
+    /// From one to before another.
+    Loop(V, V),
+}
+
 struct Windows {
     x: Value,
     dtype: DType,
     combine: Combine,
     input: Vec<Dim>,
+    output: Vec<Dim>,
     taps: Vec<i64>,
     strides: Vec<i64>,
     dilations: Vec<i64>,
@@ -110,6 +119,25 @@ fn named(cx: &mut Cx<'_>, d: &Dim, size: &Dim) -> Dim {
     Dim::sym(name)
 }
 
+/// Combine the elements of a window, tap by tap in the order of its axes.
+fn over_taps(
+    cx: &mut Cx<'_>,
+    axes: &[Taps],
+    outer: &[Dim],
+    sum: V,
+    body: &mut dyn FnMut(&mut Cx<'_>, &[Dim], V) -> V,
+) -> V {
+    let Some((axis, rest)) = axes.split_first() else { return body(cx, outer, sum) };
+    let mut inside = |cx: &mut Cx<'_>, tap: Dim, sum: V| over_taps(cx, rest, &[outer, &[tap]].concat(), sum, body);
+    match *axis {
+        Taps::WrittenOut(count) => (0..count).fold(sum, |sum, t| inside(cx, Dim::Const(t), sum)),
+        Taps::Loop(low, high) => {
+            let var = cx.fresh(false);
+            cx.range(&var.clone(), low, high, &[sum], |cx, sums| vec![inside(cx, Dim::sym(var.clone()), sums[0])])[0]
+        }
+    }
+}
+
 impl Windows {
     fn new(shared: &mut Shared, scope: &Scope<'_>, v: Value) -> Windows {
         let node = scope.func.node(v);
@@ -134,6 +162,7 @@ impl Windows {
             dtype,
             combine,
             input: x_shape[lead..].to_vec(),
+            output: sizes(shared, v)[lead..].to_vec(),
             taps,
             strides: strides.clone(),
             dilations: dilations.clone(),
@@ -183,41 +212,32 @@ impl Windows {
         let start: Vec<Dim> =
             (0..self.taps.len()).map(|d| &(&index[lead + d] * &Dim::Const(self.strides[d])) - &self.low[d]).collect();
         let last = self.taps.len() - 1;
-        let mut loops = Vec::new();
-        let mut taps: Vec<Dim> = Vec::new();
+        let few = self.taps.iter().product::<i64>() <= FEW_TAPS;
+        let mut axes = Vec::new();
         for (d, start) in start.iter().enumerate() {
-            if d == last && whole {
-                continue;
-            }
-            let var = cx.fresh(false);
-            let (begin, end) = cx.taps(start, &self.input[d], self.taps[d], self.dilations[d]);
-            taps.push(Dim::sym(var.clone()));
-            loops.push((var, begin, end));
+            let is_whole = if d == last { whole } else { self.is_never_cut_off(d) };
+            let is_short = if d == last { self.taps[d] <= WRITTEN_OUT } else { few };
+            axes.push(match is_whole {
+                true if is_short => Taps::WrittenOut(self.taps[d]),
+                true => Taps::Loop(cx.b.i64(0), cx.b.i64(self.taps[d])),
+                false => {
+                    let (begin, end) = cx.taps(start, &self.input[d], self.taps[d], self.dilations[d]);
+                    Taps::Loop(begin, end)
+                }
+            });
         }
         let zero = self.neutral(cx);
         let sum = self.over_channels(cx, zero, &mut |cx, channel, sum| {
-            cx.tap_loops(&loops, &[sum], &mut |cx, inside| {
-                let mut sum = inside[0];
-                if !whole {
-                    return vec![self.add(cx, index, channel, &start, &taps, sum)];
-                }
-                let written_out = self.taps[last] <= WRITTEN_OUT;
-                if written_out {
-                    for t in 0..self.taps[last] {
-                        let taps = [&taps[..], &[Dim::Const(t)]].concat();
-                        sum = self.add(cx, index, channel, &start, &taps, sum);
-                    }
-                    return vec![sum];
-                }
-                let var = cx.fresh(false);
-                let (low, high) = (cx.b.i64(0), cx.b.i64(self.taps[last]));
-                cx.range(&var.clone(), low, high, &[sum], |cx, inside| {
-                    let taps = [&taps[..], &[Dim::sym(var.clone())]].concat();
-                    vec![self.add(cx, index, channel, &start, &taps, inside[0])]
-                })
-            })[0]
+            over_taps(cx, &axes, &[], sum, &mut |cx, taps, sum| self.add(cx, index, channel, &start, taps, sum))
         });
         self.finish(cx, sum)
+    }
+
+    /// Do all windows lie inside of the operand along an axis, as far as sizes tell?
+    fn is_never_cut_off(&self, d: usize) -> bool {
+        let reach = (self.taps[d] - 1) * self.dilations[d];
+        let end = &(&(&self.output[d] - &Dim::ONE) * &Dim::Const(self.strides[d])) + &Dim::Const(reach);
+        self.low[d] == Dim::ZERO && (&self.input[d] - &end).as_const().is_some_and(|n| n > 0)
     }
 
     fn neutral(&self, cx: &mut Cx<'_>) -> V {
