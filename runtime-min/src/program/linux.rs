@@ -147,26 +147,46 @@ fn write_all(file: &Open, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Memory of its own, all zero; null if there is none.
+const HUGE_PAGE: usize = 2 << 20;
+/// Of all processors, the largest ordinary page.
+const PAGE: usize = 64 << 10;
+
+/// Memory of its own, all zero; null if there is none. From 2 MiB on it lies in huge pages, which begin where addresses are multiples of their size.
 pub(super) fn map(bytes: usize) -> *mut u8 {
+    const AS_HUGE_PAGES: usize = 14;
+    if bytes < HUGE_PAGE {
+        return pages(bytes);
+    }
+    let Some(whole) = bytes.checked_next_multiple_of(PAGE) else { return null_mut() };
+    let first = whole.checked_add(HUGE_PAGE).map_or(null_mut(), pages);
+    if first.is_null() {
+        return first;
+    }
+    let before = first.addr().next_multiple_of(HUGE_PAGE) - first.addr();
+    let block = first.wrapping_add(before);
+    // SAFETY: what lies before and behind the block is nobody's. How the block is made of pages does not change its content; where there are no huge ones, others do.
+    unsafe {
+        unmap(first, before);
+        unmap(block.wrapping_add(whole), HUGE_PAGE - before);
+        let _ = call(number::MADVISE, [block.addr(), whole, AS_HUGE_PAGES, 0, 0, 0]);
+    }
+    block
+}
+
+fn pages(bytes: usize) -> *mut u8 {
     const READ_AND_WRITE: usize = 1 | 2;
     const PRIVATE_AND_NO_FILE: usize = 0x2 | 0x20;
     const NO_FILE: usize = -1_isize as usize;
-    const HUGE_PAGE: usize = 2 << 20;
-    const AS_HUGE_PAGES: usize = 14;
     // SAFETY: a new mapping at a place that Linux chooses touches nothing.
     let mapped = unsafe { call(number::MMAP, [0, bytes, READ_AND_WRITE, PRIVATE_AND_NO_FILE, NO_FILE, 0]) };
-    if let (Ok(block), true) = (&mapped, bytes >= HUGE_PAGE) {
-        // SAFETY: this says how the mapping is made of pages, not what is in it. Where there are no huge pages, others do.
-        let _ = unsafe { call(number::MADVISE, [*block, bytes, AS_HUGE_PAGES, 0, 0, 0]) };
-    }
     mapped.map_or(null_mut(), core::ptr::with_exposed_provenance_mut)
 }
 
 /// # Safety
 /// `map` gave the block for that many bytes, and nobody uses it any more.
 pub(super) unsafe fn unmap(block: *mut u8, bytes: usize) {
-    // SAFETY: as the caller says.
+    let bytes = if bytes < HUGE_PAGE { bytes } else { bytes.next_multiple_of(PAGE) };
+    // SAFETY: as the caller says. Linux refuses to do nothing, which is fine.
     let _ = unsafe { call(number::MUNMAP, [block.addr(), bytes, 0, 0, 0, 0]) };
 }
 
