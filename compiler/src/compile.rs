@@ -51,6 +51,12 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(|func, _| numrsc_passes::fold(func)),
     },
     Pass {
+        name: "fourier",
+        from: Level::O2,
+        why: "after folding: waves are constants then, and before rules join them with others",
+        step: Step::Tensor(|func, cx| numrsc_passes::fourier(func, cx.tolerance)),
+    },
+    Pass {
         name: "optimise",
         from: Level::O2,
         why: "on the smallest graph, and before anything is decided about loops and memory",
@@ -95,6 +101,8 @@ pub const PIPELINE: &[Pass] = &[
 pub struct PassContext<'o> {
     pub level: Level,
     pub machine: Machine,
+    /// See [`Options::tolerance`].
+    pub tolerance: f64,
     /// What is left out: rules of the optimiser, passes, and attention in one kernel.
     pub without: &'o [String],
 }
@@ -283,7 +291,8 @@ pub fn run_until<'f>(
     phases: &mut Phases,
 ) -> Result<Stage<'f>> {
     let mut stage = Stage::Tensor(Cow::Borrowed(func));
-    let cx = PassContext { level: options.level, machine: codegen.machine, without: &options.without_rules };
+    let Options { level, tolerance, .. } = *options;
+    let cx = PassContext { level, machine: codegen.machine, tolerance, without: &options.without_rules };
     for pass in PIPELINE.iter().filter(|p| p.from <= options.level && !(p.is_optional() && cx.leaves_out(p.name))) {
         let start = Instant::now();
         stage = match (&pass.step, stage) {

@@ -3,6 +3,7 @@
 //! Pushing a node simplifies what is plainly an identity, folds small constants, and follows sizes symbolically
 //! ([`crate::known`]), so imported shape arithmetic disappears as it arrives.
 mod control;
+mod fourier;
 mod index;
 mod linear;
 mod loops;
@@ -22,6 +23,7 @@ use std::{
     collections::{BTreeSet, HashMap},
 };
 
+pub use fourier::{TwoSteps, Wave};
 pub use linear::Window;
 pub use loops::{LoopBody, LoopOut};
 

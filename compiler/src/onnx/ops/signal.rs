@@ -3,7 +3,7 @@ use super::reduce::{around, size};
 use crate::onnx::import::table::{Types, onnx_ops};
 use numrsc_ir::{
     DType, Dim, Result,
-    build::{Graph, X},
+    build::{Graph, TwoSteps, Wave, X},
     expr::S,
     refuse,
 };
@@ -89,14 +89,17 @@ fn transform<'g>(x: X<'g>, length: &Dim, inverse: bool, onesided: bool) -> Resul
         Some(_) => refuse!("the last axis of the signal has size {parts}, not 1 or 2"),
     };
     let out_parts = if inverse && onesided { Dim::ONE } else { two };
-    let first = if inverse && onesided { None } else { first_length(length, &in_parts, bins) };
+    let waves = if inverse && onesided { None } else { waves(length, &in_parts, bins, inverse) };
+    let steps = waves.as_ref().and_then(|waves| TwoSteps::new(length.as_const()? as usize, waves));
     // In f64 unless sums are short: a plain sum of N terms loses more digits than the fast transforms that others compare with.
-    let wide = if first.is_some() && dtype != DType::F64 { DType::F32 } else { DType::F64 };
+    let wide = if steps.is_some() && dtype != DType::F64 { DType::F32 } else { DType::F64 };
     let high = [Dim::ZERO, taken - n, Dim::ZERO, &in_parts - parts];
     let low = [const { Dim::ZERO }; 4];
     let mut x = x.cast(wide)?.pad(&low, &high, g.scalar(wide, 0.0)?)?;
-    if let Some(first) = first {
-        return in_two_steps(x, [&first, &length.floor_div(&first)], bins, inverse)?.cast(dtype);
+    if let Some(steps) = steps {
+        let y = x.in_two_steps(&steps)?;
+        let split = [y.dim(0)?, y.dim(1)?, bins.clone(), out_parts];
+        return y.reshape(&split)?.transpose(&[0, 2, 1, 3])?.cast(dtype);
     }
     if inverse && onesided {
         // The bins that are left out mirror those that are there, except the first and (of an even length) the last.
@@ -109,60 +112,19 @@ fn transform<'g>(x: X<'g>, length: &Dim, inverse: bool, onesided: bool) -> Resul
     x.contract(turns, &[], &[(1, 0), (3, 2)])?.transpose(&[0, 2, 1, 3])?.cast(dtype)
 }
 
-/// By how much two steps must be less work than one.
-const WORTH: i64 = 2;
-/// Factors of longer ones are not looked for: tables are too large in either case.
-const LONGEST: i64 = 1 << 16;
+/// Longer ones are not looked at: their tables are too large in any case.
+const LONGEST: usize = 1 << 16;
 
-/// The length of the first of two steps that a transform is best done in, if they are much less work than one.
-fn first_length(length: &Dim, parts: &Dim, bins: &Dim) -> Option<Dim> {
-    let (n, parts, bins) = (length.as_const().filter(|&n| n <= LONGEST)?, parts.as_const()?, bins.as_const()?);
-    let work = |n1: i64| first_bins(n1, parts) * (2 * parts * n + 4 * (n / n1) * (n / n1));
-    let best = (2..n).filter(|n1| n % n1 == 0).min_by_key(|&n1| work(n1))?;
-    (work(best) * WORTH <= 2 * parts * n * bins).then_some(Dim::Const(best))
-}
-
-/// The bins of the first step: those of a real signal in the upper half mirror those of the lower one.
-fn first_bins(n: i64, parts: i64) -> i64 {
-    if parts == 1 { n / 2 + 1 } else { n }
-}
-
-/// The transform of a length `n1 * n2`: with `n = i1 * n2 + i2` and `k = k1 + k2 * n1`, it is
-/// `y[k] = Σ exp(∓2πi * k * i2 / N) * (Σ x[i1, i2] * exp(∓2πi * k1 * i1 / n1))`, whose inner sums all `k2` have in common.
-fn in_two_steps<'g>(x: X<'g>, [n1, n2]: [&Dim; 2], bins: &Dim, inverse: bool) -> Result<X<'g>> {
-    let (g, shape, dtype, length) = (x.graph(), x.shape(), x.dtype(), n1 * n2);
-    let [outer, _, inner, parts] = &shape[..] else { refuse!("{} is not a batch of signals", x.ty()) };
-    let [known_n1, known_parts] = [n1, parts].map(|d| d.as_const().expect("chosen by them"));
-    let (two, k1s) = (Dim::from(2usize), Dim::Const(first_bins(known_n1, known_parts)));
-
-    let at = products(g, &[n1.clone(), k1s.clone()])?;
-    let turns = rotations(at, n1, [parts.clone(), two.clone()], inverse, &Dim::ONE)?.cast(dtype)?;
-    let x = x.reshape(&[outer.clone(), n1.clone(), n2.clone(), inner.clone(), parts.clone()])?;
-    let y = x.contract(turns, &[], &[(1, 0), (4, 2)])?;
-
-    let grid = [k1s.clone(), n2.clone(), n2.clone()];
-    let [k1, i2, k2] = [0, 1, 2].map(|axis| g.iota(DType::I64, &grid, axis));
-    let at = g.map([k1?, i2?, k2?, g.size(n1)?], |[k1, i2, k2, n1]| (k1 + k2 * n1) * i2)?;
-    let scale = if inverse { &length } else { &Dim::ONE };
-    let turns = rotations(at, &length, [two.clone(), two.clone()], inverse, scale)?.cast(dtype)?;
-    let y = y.contract(turns, &[(3, 0)], &[(4, 3), (1, 1)])?;
-
-    let y = y.transpose(&[1, 0, 3, 2, 4])?.reshape(&[outer.clone(), &k1s * n2, inner.clone(), two.clone()])?;
-    let k = g.iota(DType::I64, &[bins.clone(), Dim::ONE, Dim::ONE], 0)?;
-    let at = g.map([k.flatten()?, g.size(n1)?, g.size(n2)?, g.size(&k1s)?], |[k, n1, n2, k1s]| {
-        let (k1, k2) = (k.modulo(n1), k / n1);
-        k1.lt(k1s).select(k1 * n2 + k2, (n1 - k1) * n2 + (n2 - 1.0 - k2))
-    })?;
-    let y = y.gather(at, 1, 0)?;
-    if k1s == *n1 {
-        return Ok(y);
-    }
-    // Mirrored bins are conjugated.
-    let part = g.range(DType::I64, &two)?;
-    let sign = g.map([k, part, g.size(n1)?, g.size(&k1s)?], |[k, part, n1, k1s]| {
-        k.modulo(n1).lt(k1s).or(part.eq(0.0)).select(part.lit(1.0), part.lit(-1.0)).cast(dtype)
-    })?;
-    g.map([y, sign], |[y, sign]| y * sign)
+/// What each bin of a transform of known length multiplies its signal with.
+fn waves(length: &Dim, parts: &Dim, bins: &Dim, inverse: bool) -> Option<Vec<Wave>> {
+    let known = |d: &Dim| d.as_const().and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= LONGEST);
+    let [length, parts, bins] = [length, parts, bins].map(known);
+    let (sign, scale) = if inverse { (-1.0, 1.0 / length? as f64) } else { (1.0, 1.0) };
+    // (x + iy) * exp(∓it) = x * cos t ± y * sin t + i * (y * cos t ∓ x * sin t)
+    let real = [[scale, 0.0], [0.0, sign * scale]];
+    let imaginary = [[0.0, -sign * scale], [scale, 0.0]];
+    let wave = |frequency, of: [[f64; 2]; 2]| parts.map(|parts| Wave { frequency, parts: of[..parts].to_vec() });
+    (0..bins?).flat_map(|k| [wave(k, real), wave(k, imaginary)]).collect()
 }
 
 /// `exp(∓2πi * m / N) / scale` for every `m`, as the matrix that multiplies (real, imaginary), on two new axes. It is that of `m` modulo N, which keeps it
@@ -282,7 +244,8 @@ mod tests {
             let x = g.constant(Tensor::from_f32(&[1, n, 1, parts], &signal)).unwrap();
             let length = Dim::from(n);
             let bins = if onesided { n / 2 + 1 } else { n };
-            assert!(first_length(&length, &Dim::from(parts), &Dim::from(bins)).is_some(), "{n}");
+            let waves = waves(&length, &Dim::from(parts), &Dim::from(bins), inverse).unwrap();
+            assert!(TwoSteps::new(n, &waves).is_some(), "{n}");
             let y = transform(x, &length, inverse, onesided).unwrap().value();
             let y = eval(&g.finish(&[y]), &[]).unwrap()[0].as_tensor().unwrap().to_f64s();
             assert_eq!(y.len(), 2 * bins);
