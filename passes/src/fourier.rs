@@ -134,7 +134,7 @@ impl Product<'_> {
         Ok((x, outer))
     }
 
-    /// Sums `[outer, 1, rows]` as the product has them.
+    /// Sums `[outer, 1, rows, 1]` as the product has them.
     fn arranged<'g>(&self, sums: X<'g>, node: &Node, outer: &[Dim]) -> numrsc_ir::Result<X<'g>> {
         let own = match (&node.op, &node.ty) {
             (Op::Contract { .. }, Type::Tensor(t)) if self.signal == 0 => t.shape[outer.len()..].to_vec(),
@@ -191,11 +191,11 @@ impl Rows<'_> {
                 |f: usize, [cos, sin]: [f64; 2]| (cos * cos + sin * sin) / if f == 0 || 2 * f == n { 2.0 } else { 1.0 };
             let (frequency, [cos, sin]) = found.max_by(|(f, a), (g, b)| power(*f, *a).total_cmp(&power(*g, *b)))?;
             let wave = match (silent, cos.abs() >= sin.abs()) {
-                (true, _) => Wave { frequency: 0, parts: vec![[0.0, 0.0]] },
+                (true, _) => Wave { frequency: 0, sums: vec![vec![[0.0, 0.0]]] },
                 // Neither a wave, nor anything with a number in it that is none.
                 _ if !(power(frequency, [cos, sin]) >= LEAST * n as f64 * energy) => return None,
-                (_, true) => Wave { frequency, parts: vec![[cos.signum(), 0.0]] },
-                (_, false) => Wave { frequency, parts: vec![[0.0, sin.signum()]] },
+                (_, true) => Wave { frequency, sums: vec![vec![[cos.signum(), 0.0]]] },
+                (_, false) => Wave { frequency, sums: vec![vec![[0.0, sin.signum()]]] },
             };
             for (i, w) in self.row(k).enumerate() {
                 let t = at(&wave, i, &turns);
@@ -224,10 +224,10 @@ impl Rows<'_> {
     }
 }
 
-/// A wave of one part at a place.
+/// A wave of one sum over one part, at a place.
 fn at(wave: &Wave, i: usize, turns: &[(f64, f64)]) -> f64 {
     let (sin, cos) = turns[wave.frequency * i % turns.len()];
-    wave.parts[0][0] * cos + wave.parts[0][1] * sin
+    wave.sums[0][0][0] * cos + wave.sums[0][0][1] * sin
 }
 
 #[cfg(test)]

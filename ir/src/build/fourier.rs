@@ -3,11 +3,12 @@ use super::X;
 use crate::{DType, Dim, Result, Tensor, refuse, tensor::Elems};
 use std::f64::consts::TAU;
 
-/// What a signal of `N` elements is multiplied with: `c * cos(2π * f * n / N) + s * sin(2π * f * n / N)`, where `[c, s]` is given for each part of an element.
+/// What a signal of `N` elements is multiplied with: `c * cos(2π * f * n / N) + s * sin(2π * f * n / N)`. For each of the sums that are wanted of a frequency, `[c, s]` is
+/// given for each part of an element.
 #[derive(Clone, Debug)]
 pub struct Wave {
     pub frequency: usize,
-    pub parts: Vec<[f64; 2]>,
+    pub sums: Vec<Vec<[f64; 2]>>,
 }
 
 /// How sums over a signal are done in two steps. With `N = n1 * n2` and `n = i1 * n2 + i2`, the turn of `f * n / N` is one of `f * i1 / n1` and one of
@@ -16,6 +17,8 @@ pub struct Wave {
 pub struct TwoSteps<'w> {
     waves: &'w [Wave],
     parts: usize,
+    /// Sums per wave.
+    results: usize,
     n1: usize,
     n2: usize,
     /// For each wave, the sums over `i1` that it needs, and its number among those which need them.
@@ -34,8 +37,8 @@ impl<'w> TwoSteps<'w> {
     pub fn new(length: usize, waves: &'w [Wave]) -> Option<TwoSteps<'w>> {
         let divisors = (2..length).filter(|n1| length.is_multiple_of(*n1));
         let best = divisors.map(|n1| TwoSteps::with_first(n1, length / n1, waves)).min_by_key(TwoSteps::work)?;
-        let table = best.sums() * best.n2 * best.parts * 2 * best.most;
-        (best.work() * WORTH <= length * best.parts * waves.len() && table <= LARGEST).then_some(best)
+        let table = best.sums() * best.n2 * best.parts * 2 * best.most * best.results;
+        (best.work() * WORTH <= length * best.parts * waves.len() * best.results && table <= LARGEST).then_some(best)
     }
 
     fn with_first(n1: usize, n2: usize, waves: &'w [Wave]) -> TwoSteps<'w> {
@@ -47,8 +50,8 @@ impl<'w> TwoSteps<'w> {
             (sums, members[sums] - 1)
         };
         let places = waves.iter().map(place).collect();
-        let parts = waves.first().map_or(0, |w| w.parts.len());
-        TwoSteps { waves, parts, n1, n2, places, most: members.into_iter().max().unwrap_or(0) }
+        let (results, parts) = waves.first().map_or((0, 0), |w| (w.sums.len(), w.sums[0].len()));
+        TwoSteps { waves, parts, results, n1, n2, places, most: members.into_iter().max().unwrap_or(0) }
     }
 
     /// How many sums over `i1` there are, each with cosines and with sines.
@@ -57,7 +60,7 @@ impl<'w> TwoSteps<'w> {
     }
 
     fn work(&self) -> usize {
-        2 * self.sums() * self.parts * self.n2 * (self.n1 + self.most)
+        2 * self.sums() * self.parts * self.n2 * (self.n1 + self.most * self.results)
     }
 
     /// Cosines and sines for the sums over `i1`: `[n1, sums, 2]`.
@@ -71,19 +74,21 @@ impl<'w> TwoSteps<'w> {
         Tensor::from_elems(dtype, vec![self.n1, self.sums(), 2], &Elems::Float(table))
     }
 
-    /// What sums over `i1` are multiplied with for each wave: `[sums, n2, parts, 2, most]`, zeros where fewer waves need them.
+    /// What sums over `i1` are multiplied with for each wave: `[sums, n2, parts, 2, most, results]`, zeros where fewer waves need them.
     fn second_table(&self, dtype: DType) -> Tensor {
-        let shape = [self.sums(), self.n2, self.parts, 2, self.most];
-        let mut table = vec![0.0; shape.iter().product()];
+        let shape = [self.sums(), self.n2, self.parts, 2, self.most, self.results];
+        let (mut table, row) = (vec![0.0; shape.iter().product()], self.most * self.results);
         for (wave, &(sums, place)) in self.waves.iter().zip(&self.places) {
             // The sines of a mirrored turn have the other sign.
             let sign = if wave.frequency % self.n1 == sums { 1.0 } else { -1.0 };
             for i2 in 0..self.n2 {
                 let [cos, sin] = turned(wave.frequency * i2, self.n1 * self.n2);
-                for (p, [c, s]) in wave.parts.iter().enumerate() {
-                    let at = (((sums * self.n2 + i2) * self.parts + p) * 2) * self.most + place;
-                    table[at] = c * cos + s * sin;
-                    table[at + self.most] = sign * (s * cos - c * sin);
+                for (result, parts) in wave.sums.iter().enumerate() {
+                    for (p, [c, s]) in parts.iter().enumerate() {
+                        let at = ((sums * self.n2 + i2) * self.parts + p) * 2 * row + place * self.results + result;
+                        table[at] = c * cos + s * sin;
+                        table[at + row] = sign * (s * cos - c * sin);
+                    }
                 }
             }
         }
@@ -98,17 +103,17 @@ fn turned(m: usize, n: usize) -> [f64; 2] {
 }
 
 impl<'g> X<'g> {
-    /// The sums of a batch of signals `[outer, N, inner, parts]` with all waves: `[outer, inner, waves]`.
+    /// The sums of a batch of signals `[outer, N, inner, parts]` with all waves: `[outer, inner, waves, results]`.
     pub fn in_two_steps(self, steps: &TwoSteps<'_>) -> Result<X<'g>> {
         let (g, shape, dtype) = (self.graph(), self.shape(), self.dtype());
         let [outer, _, inner, parts] = &shape[..] else { refuse!("{} is not a batch of signals", self.ty()) };
-        let [n1, n2, all] = [steps.n1, steps.n2, steps.sums() * steps.most].map(Dim::from);
+        let [n1, n2, all, results] = [steps.n1, steps.n2, steps.sums() * steps.most, steps.results].map(Dim::from);
         let x = self.reshape(&[outer.clone(), n1, n2, inner.clone(), parts.clone()])?;
         let sums = x.contract(g.constant(steps.first_table(dtype))?, &[], &[(1, 0)])?;
         let second = g.constant(steps.second_table(dtype))?;
         let y = sums.contract(second, &[(4, 0)], &[(1, 1), (3, 2), (5, 3)])?;
         let at: Vec<i64> = steps.places.iter().map(|(sums, place)| (sums * steps.most + place) as i64).collect();
-        let y = y.transpose(&[1, 2, 0, 3])?.reshape(&[outer.clone(), inner.clone(), all])?;
+        let y = y.transpose(&[1, 2, 0, 3, 4])?.reshape(&[outer.clone(), inner.clone(), all, results])?;
         y.gather(g.ints(&at)?, 2, 0)
     }
 }

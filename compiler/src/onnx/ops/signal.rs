@@ -97,9 +97,7 @@ fn transform<'g>(x: X<'g>, length: &Dim, inverse: bool, onesided: bool) -> Resul
     let low = [const { Dim::ZERO }; 4];
     let mut x = x.cast(wide)?.pad(&low, &high, g.scalar(wide, 0.0)?)?;
     if let Some(steps) = steps {
-        let y = x.in_two_steps(&steps)?;
-        let split = [y.dim(0)?, y.dim(1)?, bins.clone(), out_parts];
-        return y.reshape(&split)?.transpose(&[0, 2, 1, 3])?.cast(dtype);
+        return x.in_two_steps(&steps)?.transpose(&[0, 2, 1, 3])?.cast(dtype);
     }
     if inverse && onesided {
         // The bins that are left out mirror those that are there, except the first and (of an even length) the last.
@@ -123,8 +121,8 @@ fn waves(length: &Dim, parts: &Dim, bins: &Dim, inverse: bool) -> Option<Vec<Wav
     // (x + iy) * exp(∓it) = x * cos t ± y * sin t + i * (y * cos t ∓ x * sin t)
     let real = [[scale, 0.0], [0.0, sign * scale]];
     let imaginary = [[0.0, -sign * scale], [scale, 0.0]];
-    let wave = |frequency, of: [[f64; 2]; 2]| parts.map(|parts| Wave { frequency, parts: of[..parts].to_vec() });
-    (0..bins?).flat_map(|k| [wave(k, real), wave(k, imaginary)]).collect()
+    let sums = [&real[..parts?], &imaginary[..parts?]].map(<[_]>::to_vec).to_vec();
+    Some((0..bins?).map(|frequency| Wave { frequency, sums: sums.clone() }).collect())
 }
 
 /// `exp(∓2πi * m / N) / scale` for every `m`, as the matrix that multiplies (real, imaginary), on two new axes. It is that of `m` modulo N, which keeps it
