@@ -59,25 +59,20 @@ const PI_2_LOW: f64 = 6.077100506506192e-11;
 const LARGE_ANGLE: f64 = 262_144.0;
 
 pub(super) fn exp(x: X<'_>) -> X<'_> {
-    // x = k ln 2 + r, and k twice the bias more in the last bits, which are all that is left where they become an exponent. Beyond these the result is infinity or 0.
-    let round = ROUND + (2 * BIAS) as f64;
-    let x = x.at_most(89.0).at_least(-104.0);
+    // Beyond these the result is infinity or 0.
+    let (less_1, k) = exp_parts(x.at_most(89.0).at_least(-104.0), 2 * BIAS);
+    // In two factors, neither of which overflows, so that only the last multiplication rounds a subnormal result. Both halves have a bias.
+    let half = k.lshr(1);
+    (less_1 + 1.0) * half.shl(23).as_float() * (k - half).shl(23).as_float()
+}
+
+/// x = k ln 2 + r: e^r - 1, and k + bias in the last bits, which are all that is left where they become an exponent.
+fn exp_parts(x: X<'_>, bias: i64) -> (X<'_>, X<'_>) {
+    let round = ROUND + bias as f64;
     let shifted = x.mul_add(LOG2_E, round);
     let kf = shifted - round;
     let r = kf.mul_add(-LN2_LOW, kf.mul_add(-LN2_HIGH, x));
-    let power = (r * r).mul_add(r.polynomial(&EXP), r) + 1.0;
-    // In two factors, neither of which overflows, so that only the last multiplication rounds a subnormal result. Both halves have a bias.
-    let k = shifted.bits();
-    let half = k.lshr(1);
-    power * half.shl(23).as_float() * (k - half).shl(23).as_float()
-}
-
-/// p and s of 2^x - 1 = p s + (s - 1), for x within ±126. Errors are relative to the result, however small that is.
-fn exp2_minus_1(x: X<'_>) -> (X<'_>, X<'_>) {
-    let round = ROUND + BIAS as f64;
-    let shifted = x + round;
-    let r = x - (shifted - round);
-    (r * r.polynomial(&EXP2), shifted.bits().shl(23).as_float())
+    ((r * r).mul_add(r.polynomial(&EXP), r), shifted.bits())
 }
 
 pub(super) fn log(x: X<'_>) -> X<'_> {
@@ -103,18 +98,23 @@ pub(super) fn log_special<'c>(x: X<'c>, result: X<'c>) -> X<'c> {
     regular.pick(result, x.le(0.0).pick(zero_or_less, x))
 }
 
-/// With e = e^2a - 1, e / (e + 2). It is 1 from 9.1 on.
+/// With e = e^2a - 1, e / (e + 2), which is 1 from 9.1 on. Small numbers need nothing else, as the 1 is never added.
 pub(super) fn tanh(x: X<'_>) -> X<'_> {
-    let (p, s) = exp2_minus_1(x.abs().at_most(10.0) * (2.0 * LOG2_E));
-    let e = p.mul_add(s, s - 1.0);
+    let (less_1, k) = exp_parts(x.abs().at_most(10.0) * 2.0, BIAS);
+    let scale = k.shl(23).as_float();
+    let e = less_1.mul_add(scale, scale - 1.0);
     (e / (e + 2.0)).with_sign_of(x)
 }
 
-/// It is 1 from 3.9 on.
+/// 1 - 2^t, in the same way, which is 1 from 3.9 on. What t is rounded by matters less, so its power of 2 is taken directly.
 pub(super) fn erf(x: X<'_>) -> X<'_> {
     let a = x.abs().at_most(4.0);
-    let (p, s) = exp2_minus_1(a * a.polynomial(&ERF));
-    (-p).mul_add(s, -s + 1.0).with_sign_of(x)
+    let t = a * a.polynomial(&ERF);
+    let round = ROUND + BIAS as f64;
+    let shifted = t + round;
+    let r = t - (shifted - round);
+    let scale = shifted.bits().shl(23).as_float();
+    (-(r * r.polynomial(&EXP2))).mul_add(scale, -scale + 1.0).with_sign_of(x)
 }
 
 pub(super) fn sin(x: X<'_>) -> X<'_> {
