@@ -163,6 +163,17 @@ fn files_pipes_and_errors() {
     assert_eq!(succeed(&["--input", "x.raw"]), expected);
     succeed(&["--input", "x.raw", "--output", "y.raw"]);
     assert_eq!(fs::read(digits.path("y.raw")).unwrap(), elements.bytes()[..]);
+    // Nothing is left of a file that was longer.
+    fs::write(digits.path("y.raw"), [1; 5000]).unwrap();
+    succeed(&["--input", "x.raw", "--output", "y.raw"]);
+    assert_eq!(fs::read(digits.path("y.raw")).unwrap(), elements.bytes()[..]);
+    // Elements need not be aligned, as they are with a header that is a byte longer.
+    let mut shifted = fs::read(digits.path("x.npy")).unwrap();
+    let header = u16::from_le_bytes([shifted[8], shifted[9]]);
+    shifted[8..10].copy_from_slice(&(header + 1).to_le_bytes());
+    shifted.insert(usize::from(header) + 9, b' ');
+    fs::write(digits.path("shifted.npy"), shifted).unwrap();
+    assert_eq!(succeed(&["--input", "shifted.npy"]), expected);
     let mut program = Command::new(digits.path("digits"));
     for input in [digits.image.bytes().to_vec(), fs::read(digits.path("x.npy")).unwrap()] {
         assert_eq!(digits.filter(&mut program, &input).stdout, expected);
@@ -178,6 +189,7 @@ fn files_pipes_and_errors() {
     npy::write(&digits.path("size.npy"), &Tensor::from_f32(&[1, 1, 28, 27], &[0.0; 28 * 27])).unwrap();
     for (args, code, message) in [
         (&["--input", "none.npy"][..], 1, "none.npy: there is no such file"),
+        (&["--input", "."], 1, "this is a folder"),
         (&["--input", "cut.npy"], 1, "Input3"),
         (&["--input", "header.npy"], 1, "cut short"),
         (&["--input", "size.npy"], 1, "Input3"),

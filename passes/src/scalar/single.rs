@@ -31,16 +31,21 @@ const LOG: [f64; 9] = [
     0.06900232913,
 ];
 
-/// (tanh(x)/x - 1) / x² as a polynomial in x² for x <= 0.6, error 2^-28.
-const TANH: [f64; 5] = [-0.3333331626, 0.1333233069, -0.05381391029, 0.02088679354, -0.00599166759];
+/// (2^r - 1) / r for |r| <= 0.5, error 2^-26.
+const EXP2: [f64; 6] = [0.6931471825, 0.240226498, 0.05550366388, 0.00961824877, 0.001338786892, 0.0001539837639];
 
-/// erf(x)/x - 1 as a polynomial in x² for x <= 1, error 2^-29.
-const ERF: [f64; 7] =
-    [0.1283791659, -0.3761262707, 0.1128359933, -0.02685440298, 0.005189444868, -0.0008019947833, 7.885847601e-5];
-
-/// log(1 - erf(x)) for 1 <= x <= 4, error of erf(x) 2^-29.
-const LOG_ERFC: [f64; 7] =
-    [-0.0003417375518, -1.127088287, -0.6381463836, -0.1031053671, 0.02183738191, -0.002947483639, 0.0001863609941];
+/// log2(1 - erf(x)) / x for 0 <= x <= 4, error of erf(x) 2^-27.
+const ERF: [f64; 9] = [
+    -1.627907038,
+    -0.918447406,
+    -0.1482799584,
+    0.02764592727,
+    0.0001999212157,
+    -0.002367712021,
+    0.0008893429355,
+    -0.0001621618323,
+    1.240162892e-5,
+];
 
 /// (sin(r)/r - 1) / r² and (cos(r) - 1 + r²/2) / r⁴ as polynomials in r² for r <= 0.83, errors 2^-36 and 2^-31.
 const SIN: [f64; 4] = [-0.1666666664, 0.008333329105, -0.0001983914278, 2.715963261e-6];
@@ -55,26 +60,19 @@ const LARGE_ANGLE: f64 = 262_144.0;
 
 pub(super) fn exp(x: X<'_>) -> X<'_> {
     // Beyond these the result is infinity or 0.
-    let (power, k) = exp_parts(x.at_most(89.0).at_least(-104.0), 2 * BIAS);
+    let (less_1, k) = exp_parts(x.at_most(89.0).at_least(-104.0), 2 * BIAS);
     // In two factors, neither of which overflows, so that only the last multiplication rounds a subnormal result. Both halves have a bias.
     let half = k.lshr(1);
-    power * half.shl(23).as_float() * (k - half).shl(23).as_float()
+    (less_1 + 1.0) * half.shl(23).as_float() * (k - half).shl(23).as_float()
 }
 
-/// x = k ln 2 + r: e^r, and k + bias in the last bits, which are all that is left where they become an exponent.
+/// x = k ln 2 + r: e^r - 1, and k + bias in the last bits, which are all that is left where they become an exponent.
 fn exp_parts(x: X<'_>, bias: i64) -> (X<'_>, X<'_>) {
     let round = ROUND + bias as f64;
     let shifted = x.mul_add(LOG2_E, round);
     let kf = shifted - round;
     let r = kf.mul_add(-LN2_LOW, kf.mul_add(-LN2_HIGH, x));
-    let power = (r * r).mul_add(r.polynomial(&EXP), r) + 1.0;
-    (power, shifted.bits())
-}
-
-/// e^x for x within ±87, as two factors whose product is exact.
-fn exp_factors(x: X<'_>) -> (X<'_>, X<'_>) {
-    let (power, k) = exp_parts(x, BIAS);
-    (power, k.shl(23).as_float())
+    ((r * r).mul_add(r.polynomial(&EXP), r), shifted.bits())
 }
 
 pub(super) fn log(x: X<'_>) -> X<'_> {
@@ -100,23 +98,23 @@ pub(super) fn log_special<'c>(x: X<'c>, result: X<'c>) -> X<'c> {
     regular.pick(result, x.le(0.0).pick(zero_or_less, x))
 }
 
+/// With e = e^2a - 1, e / (e + 2), which is 1 from 9.1 on. Small numbers need nothing else, as the 1 is never added.
 pub(super) fn tanh(x: X<'_>) -> X<'_> {
-    let a = x.abs();
-    let z = a * a;
-    let small = (a * z).mul_add(z.polynomial(&TANH), a);
-    // 1 - 2/(e^2a + 1), which is 1 from 9.1 on.
-    let (power, scale) = exp_factors(a.at_most(10.0) * 2.0);
-    let large = -(a.float(Elem::F32, 2.0) / power.mul_add(scale, 1.0)) + 1.0;
-    a.lt(0.6).pick(small, large).with_sign_of(x)
+    let (less_1, k) = exp_parts(x.abs().at_most(10.0) * 2.0, BIAS);
+    let scale = k.shl(23).as_float();
+    let e = less_1.mul_add(scale, scale - 1.0);
+    (e / (e + 2.0)).with_sign_of(x)
 }
 
+/// 1 - 2^t, in the same way, which is 1 from 3.9 on. What t is rounded by matters less, so its power of 2 is taken directly.
 pub(super) fn erf(x: X<'_>) -> X<'_> {
-    let a = x.abs();
-    let z = a * a;
-    let small = a.mul_add(z.polynomial(&ERF), a);
-    let (power, scale) = exp_factors(a.at_most(4.0).polynomial(&LOG_ERFC));
-    let large = (-power).mul_add(scale, 1.0);
-    a.lt(1.0).pick(small, large).with_sign_of(x)
+    let a = x.abs().at_most(4.0);
+    let t = a * a.polynomial(&ERF);
+    let round = ROUND + BIAS as f64;
+    let shifted = t + round;
+    let r = t - (shifted - round);
+    let scale = shifted.bits().shl(23).as_float();
+    (-(r * r.polynomial(&EXP2))).mul_add(scale, -scale + 1.0).with_sign_of(x)
 }
 
 pub(super) fn sin(x: X<'_>) -> X<'_> {

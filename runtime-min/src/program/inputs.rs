@@ -12,7 +12,15 @@ pub(super) struct Inputs(Vec<(DType, Content)>);
 
 struct Content {
     shape: Vec<usize>,
-    elements: Vec<u8>,
+    bytes: Vec<u8>,
+    /// Where the elements start.
+    start: usize,
+}
+
+impl Content {
+    fn elements(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
 }
 
 impl Inputs {
@@ -33,7 +41,7 @@ impl Inputs {
         let input = |port: Port<'_>| match open_axes(&port).next() {
             None => {
                 let shape = sizes(&port);
-                Ok((port.dtype, Content { elements: vec![0; bytes_of(&shape, port.dtype)], shape }))
+                Ok((port.dtype, Content { bytes: vec![0; bytes_of(&shape, port.dtype)], start: 0, shape }))
             }
             Some(_) => Err(Failure::Usage(format!("at which sizes? --input {}=FILE", port.name))),
         };
@@ -41,18 +49,24 @@ impl Inputs {
     }
 
     pub(super) fn tensors(&self) -> Vec<TensorRef<'_>> {
-        self.0.iter().map(|(dtype, content)| TensorRef::raw(*dtype, &content.elements, &content.shape)).collect()
+        self.0.iter().map(|(dtype, content)| TensorRef::raw(*dtype, content.elements(), &content.shape)).collect()
     }
 }
 
+/// Of any element.
+const ALIGNMENT: usize = 16;
+
 fn decode(port: &Port<'_>, mut bytes: Vec<u8>) -> core::result::Result<Content, String> {
     if !bytes.starts_with(npy::MAGIC) {
-        return Ok(Content { shape: sizes_of_raw(port, bytes.len())?, elements: bytes });
+        return Ok(Content { shape: sizes_of_raw(port, bytes.len())?, bytes, start: 0 });
     }
-    let (start, shape) = npy::parse(&bytes, port.dtype)?;
-    // The elements move to the start of the block, which is aligned for all of them.
-    bytes.drain(..start);
-    Ok(Content { shape, elements: bytes })
+    let (mut start, shape) = npy::parse(&bytes, port.dtype)?;
+    // NumPy aligns the elements. Others move to the start of the block, which is aligned for all of them.
+    if !start.is_multiple_of(ALIGNMENT) {
+        bytes.drain(..start);
+        start = 0;
+    }
+    Ok(Content { shape, bytes, start })
 }
 
 /// One size that the model leaves open follows from the number of bytes.

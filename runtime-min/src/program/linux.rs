@@ -9,9 +9,11 @@ mod number {
     pub(super) const READ: usize = 0;
     pub(super) const WRITE: usize = 1;
     pub(super) const CLOSE: usize = 3;
+    pub(super) const LSEEK: usize = 8;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
     pub(super) const MADVISE: usize = 28;
+    pub(super) const FTRUNCATE: usize = 77;
     pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const EXIT_GROUP: usize = 231;
     pub(super) const OPENAT: usize = 257;
@@ -19,8 +21,10 @@ mod number {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
+    pub(super) const FTRUNCATE: usize = 46;
     pub(super) const OPENAT: usize = 56;
     pub(super) const CLOSE: usize = 57;
+    pub(super) const LSEEK: usize = 62;
     pub(super) const READ: usize = 63;
     pub(super) const WRITE: usize = 64;
     pub(super) const EXIT_GROUP: usize = 94;
@@ -91,14 +95,27 @@ const STANDARD_INPUT: usize = 0;
 const STANDARD_OUTPUT: usize = 1;
 const STANDARD_ERROR: usize = 2;
 
+/// Where a file is read or written next.
+enum Place {
+    Start = 0,
+    End = 2,
+}
+
 /// All of a file.
 pub(super) fn read(file: File) -> Result<Vec<u8>> {
     const READ_ONLY: usize = 0;
     const STEP: usize = 1 << 16;
+    let named = matches!(file, File::Path(_));
     let file = open(file, STANDARD_INPUT, READ_ONLY)?;
     let mut bytes = Vec::new();
+    // Memory for the whole length at once, and a byte to see the end; what has none, such as a pipe, gets more as it comes.
+    if named && let Ok(length) = seek(&file, Place::End).and_then(|length| seek(&file, Place::Start).map(|_| length)) {
+        let _ = bytes.try_reserve_exact(length.saturating_add(1));
+    }
     loop {
-        bytes.reserve(STEP);
+        if bytes.len() == bytes.capacity() {
+            bytes.reserve(STEP);
+        }
         let room = bytes.spare_capacity_mut();
         // SAFETY: the room is ours.
         let count = unsafe { call(number::READ, [file.0, room.as_mut_ptr().addr(), room.len(), 0, 0, 0]) };
@@ -113,12 +130,28 @@ pub(super) fn read(file: File) -> Result<Vec<u8>> {
 }
 
 /// A file with these contents, one after the other.
+///
+/// What the file held is written over, and what is left of it cut off: of a file that was made empty first, ext4 would begin to write all to disk when it is closed, which
+/// takes longer than a small model.
 pub(super) fn write(file: File, parts: &[&[u8]]) -> Result<()> {
     const WRITE_ONLY: usize = 0o1;
     const CREATE: usize = 0o100;
-    const TRUNCATE: usize = 0o1000;
-    let file = open(file, STANDARD_OUTPUT, WRITE_ONLY | CREATE | TRUNCATE)?;
-    parts.iter().try_for_each(|part| write_all(&file, part))
+    let named = matches!(file, File::Path(_));
+    let file = open(file, STANDARD_OUTPUT, WRITE_ONLY | CREATE)?;
+    parts.iter().try_for_each(|part| write_all(&file, part))?;
+    let length = parts.iter().map(|part| part.len()).sum();
+    // What has no end, such as a pipe, has nothing left.
+    if named && seek(&file, Place::End).is_ok_and(|end| end > length) {
+        // SAFETY: there are no addresses.
+        unsafe { call(number::FTRUNCATE, [file.0, length, 0, 0, 0, 0]) }?;
+    }
+    Ok(())
+}
+
+/// The place as a number of bytes from the start.
+fn seek(file: &Open, place: Place) -> Result<usize> {
+    // SAFETY: there are no addresses.
+    unsafe { call(number::LSEEK, [file.0, 0, place as usize, 0, 0, 0]) }
 }
 
 /// What cannot be said stays unsaid.

@@ -23,11 +23,11 @@ const LIMITS: &[(ScalarFn, f64, f64)] = &[
     (ScalarFn::Atan, 0.51, 2.0),
     (ScalarFn::Sinh, 0.51, 2.0),
     (ScalarFn::Cosh, 0.51, 2.0),
-    (ScalarFn::Tanh, 1.5, 3.0),
+    (ScalarFn::Tanh, 2.8, 3.0),
     (ScalarFn::Asinh, 0.51, 3.0),
     (ScalarFn::Acosh, 0.51, 3.0),
     (ScalarFn::Atanh, 0.51, 2.0),
-    (ScalarFn::Erf, 1.5, 8.0),
+    (ScalarFn::Erf, 2.8, 8.0),
     (ScalarFn::Pow, 0.51, 1.0),
     (ScalarFn::Atan2, 0.51, 2.0),
 ];
