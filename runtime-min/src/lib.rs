@@ -41,6 +41,8 @@ mod model;
 pub mod npy;
 #[cfg(feature = "std")]
 mod pool;
+#[cfg(feature = "std")]
+mod processors;
 #[cfg(numrsc_program)]
 mod program;
 mod run;

@@ -7,13 +7,17 @@
 //! closes the job when no part is left and waits until nobody is in: who wakes up too late finds it closed and delays nobody.
 //! Only then is the next job written, so nobody ever sees two.
 #![allow(unsafe_code)]
-use crate::{context::KernelFn, float_mode::FloatMode};
+use crate::{
+    context::KernelFn,
+    float_mode::FloatMode,
+    processors::{self, Processors},
+};
 use std::{
     cell::UnsafeCell,
     hint::spin_loop,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::*},
+        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -44,6 +48,8 @@ struct Shared {
     /// `part << 32 | code` of the first part that failed, or `u64::MAX`.
     failure: AtomicU64,
     asleep: Vec<AtomicBool>,
+    /// The processor of the caller, which workers leave to it; `u32::MAX` if there is none to be left.
+    callers: AtomicU32,
     /// For a caller that waits until nobody is in.
     lock: Mutex<()>,
     left: Condvar,
@@ -101,9 +107,11 @@ impl Pool {
             next: (0..threads).map(|_| Apart(AtomicI64::new(0))).collect(),
             failure: AtomicU64::new(u64::MAX),
             asleep: (1..threads).map(|_| AtomicBool::new(false)).collect(),
+            callers: AtomicU32::new(u32::MAX),
             lock: Mutex::new(()),
             left: Condvar::new(),
         });
+        shared.note_caller();
         let mut workers = Vec::new();
         for worker in 1..threads {
             let shared = Arc::clone(&shared);
@@ -133,6 +141,7 @@ impl Pool {
         unsafe { *shared.job.get() = job };
         (0..).zip(&shared.next).for_each(|(thread, next)| next.0.store(job.share(thread), Relaxed));
         shared.failure.store(u64::MAX, Relaxed);
+        shared.note_caller();
         shared.state.store(OPEN, SeqCst);
         // Either this sees that a worker sleeps, or the worker sees that the job is open: both are in one order.
         if shared.asleep[..helpers].iter().any(|asleep| asleep.load(SeqCst)) {
@@ -180,15 +189,16 @@ impl Drop for Pool {
 
 impl Shared {
     fn work(&self, worker: usize) {
-        let asleep = &self.asleep[worker - 1];
+        let (asleep, allowed) = (&self.asleep[worker - 1], Processors::allowed());
         loop {
-            if !patiently(|| self.state.load(Relaxed) & (OPEN | END) != 0) {
+            if !patiently(|| self.state.load(Relaxed) & (OPEN | END) != 0, || self.step_aside(allowed)) {
                 asleep.store(true, SeqCst);
                 while self.state.load(SeqCst) & (OPEN | END) == 0 && asleep.load(SeqCst) {
                     thread::park();
                 }
                 asleep.store(false, SeqCst);
             }
+            self.step_aside(allowed);
             let state = self.state.load(SeqCst);
             if state & END != 0 {
                 return;
@@ -203,6 +213,18 @@ impl Shared {
                 self.state.fetch_and(!OPEN, SeqCst);
                 self.leave();
             }
+        }
+    }
+
+    fn note_caller(&self) {
+        self.callers.store(processors::current().unwrap_or(u32::MAX), Relaxed);
+    }
+
+    /// A worker does not stay where the caller is.
+    fn step_aside(&self, allowed: Option<Processors>) {
+        let callers = self.callers.load(Relaxed);
+        if let Some(allowed) = allowed.filter(|_| processors::current() == Some(callers)) {
+            allowed.avoid(callers);
         }
     }
 
@@ -254,7 +276,7 @@ impl Shared {
 
     fn wait_until_left(&self) {
         let nobody_in = || self.state.load(SeqCst) & COUNT == 0;
-        if patiently(nobody_in) {
+        if patiently(nobody_in, || {}) {
             return;
         }
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,8 +288,8 @@ impl Shared {
     }
 }
 
-/// Look for a short while whether something comes true.
-fn patiently(condition: impl Fn() -> bool) -> bool {
+/// Look for a short while whether something comes true. If that takes longer, others go first.
+fn patiently(condition: impl Fn() -> bool, meanwhile: impl Fn()) -> bool {
     let mut start = None;
     loop {
         for _ in 0..32 {
@@ -278,7 +300,10 @@ fn patiently(condition: impl Fn() -> bool) -> bool {
         }
         match start.get_or_insert_with(Instant::now).elapsed() {
             waited if waited > PATIENCE => return false,
-            waited if waited > HURRY => thread::yield_now(),
+            waited if waited > HURRY => {
+                meanwhile();
+                thread::yield_now();
+            }
             _ => {}
         }
     }

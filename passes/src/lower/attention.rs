@@ -64,7 +64,9 @@ impl Attention {
         // Rows lie one after the other, and are summed over.
         let rows_together = a_sum[..] == [last as i64] && a_batch.iter().all(|b| (*b as usize) < a_batch.len());
         let widens = |v: Value| narrow_operands(func, func.node(v)).is_some();
-        if !rows_together || swaps(func, node) || widens(product) || columns(func, product)? > 1 {
+        // Weights are many columns, which threads share only if the product is a kernel of its own: here, units are blocks of rows, of which there may be one.
+        let weights = matches!(func.node(*node.args.get(1)?).op, Op::Const { .. });
+        if !rows_together || weights || swaps(func, node) || widens(product) || columns(func, product)? > 1 {
             return None;
         }
         let (scores, members) = between(fuser, product, top)?;

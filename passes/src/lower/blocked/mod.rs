@@ -256,11 +256,11 @@ impl Conv {
         self.slices * self.slice * self.taps()
     }
 
-    /// How many parts the output channels are done in, at most `most`, so that there are so many units of work. Where only the run knows how many images there
-    /// are, it may be one.
+    /// How many parts the output channels are done in, at most `most`, so that there are so many units of work. Where only the run knows how many images or
+    /// blocks there are, it may be one.
     fn chunks(&self, blocks: &Dim, units: i64, most: i64) -> i64 {
-        let images = self.images.as_const().unwrap_or(1).max(1);
-        blocks.as_const().map_or(1, |n| ceil_div(units, images * self.groups * n.max(1)).clamp(1, most))
+        let [images, blocks] = [&self.images, blocks].map(|n| n.as_const().unwrap_or(1).max(1));
+        ceil_div(units, images * self.groups * blocks).clamp(1, most)
     }
 
     /// What it costs to read a vector of weights for every block: in products of a vector, which take the same time however long it is.
