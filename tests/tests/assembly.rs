@@ -133,6 +133,31 @@ fn tiles_stay_in_registers() {
     assert!(failures.is_empty(), "inner loops use the stack:\n{failures}");
 }
 
+/// The assembly of a function's kernels.
+fn kernels(f: &Func, triple: &str, cpu: &str) -> String {
+    let options = Options { triple: triple.into(), cpu: cpu.into(), ..options(Generator::Llvm) };
+    let codegen = Codegen::new(&options).unwrap_or_else(|e| panic!("{cpu}: {e}"));
+    let lowered = lower(f, &codegen, &options, &mut vec![]).unwrap_or_else(|e| panic!("{cpu}: {e}"));
+    let llvm = codegen.llvm.as_ref().expect("this is LLVM");
+    let kernels: Vec<_> = lowered.module.functions.iter().filter(|f| f.kind == Kind::Kernel).cloned().collect();
+    llvm.assembly(&Module { functions: kernels }).unwrap_or_else(|e| panic!("{cpu}: {e}"))
+}
+
+/// A limit is one instruction, also that of a factor to 1. Comparisons of vectors would take the units that multiply.
+#[test]
+fn limits_are_instructions() {
+    let text = "func(%0: f32[64]) {
+        %1 = map %0 {f=mul(a0, min(max(add(mul(a0, 0.25:f32), 0.5:f32), 0.0:f32), 1.0:f32))} : f32[64]
+        return %1
+    }";
+    let f = parse(text).expect("a ramp");
+    for cpu in ["haswell", "znver4", "skylake-avx512"] {
+        let assembly = kernels(&f, "x86_64-unknown-linux-gnu", cpu);
+        assert!(assembly.contains("vminps") && assembly.contains("vmaxps"), "{cpu}: no limits in\n{assembly}");
+        assert!(!assembly.contains("vcmp"), "{cpu}: comparisons in\n{assembly}");
+    }
+}
+
 /// Processors that convert between `f32` and half floats do so by their instructions, others by arithmetic: nowhere is anything called. Vectors of floats become
 /// integers as vectors.
 #[test]
@@ -150,12 +175,7 @@ fn conversions_are_instructions() {
         ("aarch64-unknown-linux-gnu", "neoverse-n1", &["fcvtl", "fcvtn"]),
     ];
     for (triple, cpu, instructions) in expected {
-        let options = Options { triple: triple.into(), cpu: cpu.into(), ..options(Generator::Llvm) };
-        let codegen = Codegen::new(&options).unwrap_or_else(|e| panic!("{cpu}: {e}"));
-        let lowered = lower(&f, &codegen, &options, &mut vec![]).unwrap_or_else(|e| panic!("{cpu}: {e}"));
-        let llvm = codegen.llvm.as_ref().expect("this is LLVM");
-        let kernels: Vec<_> = lowered.module.functions.iter().filter(|f| f.kind == Kind::Kernel).cloned().collect();
-        let assembly = llvm.assembly(&Module { functions: kernels }).unwrap_or_else(|e| panic!("{cpu}: {e}"));
+        let assembly = kernels(&f, triple, cpu);
         for instruction in instructions {
             assert!(assembly.contains(instruction), "{cpu}: no {instruction} in\n{assembly}");
         }

@@ -214,12 +214,7 @@ impl Emitter<'_> {
             Binary::Sub => "sub",
             Binary::Mul => "mul",
             Binary::FDiv => "fdiv",
-            Binary::FMin | Binary::FMax => {
-                let compare = if op == Binary::FMin { "olt" } else { "ogt" };
-                let (kind, bits) = (ll(ty), ll(ty.with(Elem::I1)));
-                let first = self.temp(&format!("fcmp {compare} {kind} {a}, {b}"));
-                return format!("select {bits} {first}, {kind} {a}, {kind} {b}");
-            }
+            Binary::FMin | Binary::FMax => return self.limit(op == Binary::FMin, ty, a, b),
             Binary::SMin => return self.intrinsic("smin", ty, &[a, b]),
             Binary::SMax => return self.intrinsic("smax", ty, &[a, b]),
             Binary::UMin => return self.intrinsic("umin", ty, &[a, b]),
@@ -236,6 +231,23 @@ impl Emitter<'_> {
             Binary::AShr => "ashr",
         };
         format!("{plain} {} {a}, {b}", ll(ty))
+    }
+
+    /// The smaller or larger of two numbers, `b` if they are equal or not numbers.
+    ///
+    /// Where there are masks, LLVM takes a selection between 1 and another factor of a product apart: a comparison, a product and a move instead of a limit and a
+    /// product. It does not look into x86's own names of the instruction.
+    fn limit(&mut self, smaller: bool, ty: Ty, a: &str, b: &str) -> String {
+        let kind = ll(ty);
+        if let Some((first, last, rounding)) = self.facts.masks.then(|| limits_of_x86(ty)).flatten() {
+            let name = format!("llvm.x86.{first}.{}.{last}", if smaller { "min" } else { "max" });
+            let (declared, given) = if rounding { (", i32 immarg", ", i32 4") } else { ("", "") };
+            self.needs.intrinsics.insert(format!("declare {kind} @{name}({kind}, {kind}{declared})"));
+            return format!("call {kind} @{name}({kind} {a}, {kind} {b}{given})");
+        }
+        let (compare, bits) = (if smaller { "olt" } else { "ogt" }, ll(ty.with(Elem::I1)));
+        let first = self.temp(&format!("fcmp {compare} {kind} {a}, {b}"));
+        format!("select {bits} {first}, {kind} {a}, {kind} {b}")
     }
 
     fn muladd(&mut self, out: V, a: V, b: V, c: V) {
@@ -384,6 +396,19 @@ fn overload(ty: Ty) -> String {
         Elem::Ptr => "p0",
     };
     if ty.lanes == 1 { elem.to_owned() } else { format!("v{}{elem}", ty.lanes) }
+}
+
+/// What comes before and behind the name of a limit among x86's, and whether it takes a mode of rounding.
+fn limits_of_x86(ty: Ty) -> Option<(&'static str, &'static str, bool)> {
+    Some(match (ty.elem, ty.lanes) {
+        (Elem::F32, 4) => ("sse", "ps", false),
+        (Elem::F64, 2) => ("sse2", "pd", false),
+        (Elem::F32, 8) => ("avx", "ps.256", false),
+        (Elem::F64, 4) => ("avx", "pd.256", false),
+        (Elem::F32, 16) => ("avx512", "ps.512", true),
+        (Elem::F64, 8) => ("avx512", "pd.512", true),
+        _ => return None,
+    })
 }
 
 fn comparison(op: Compare, elem: Elem) -> &'static str {

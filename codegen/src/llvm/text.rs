@@ -12,6 +12,7 @@ pub(super) fn module_text(module: &Module, functions: &[FuncId], target: &Target
     let facts = Facts {
         fused: target.machine().fused,
         rounds: target.rounds_floats(),
+        masks: target.has("avx512vl"),
         small_pointers: target.pointer_bits() == 32,
         device: target.is_device(),
     };
@@ -58,6 +59,8 @@ pub(super) fn position(symbol: &str) -> Option<FuncId> {
 pub(super) struct Facts {
     pub(super) fused: bool,
     pub(super) rounds: bool,
+    /// Instructions of x86 with masks.
+    pub(super) masks: bool,
     /// Pointers have 4 bytes and take 8 in memory.
     pub(super) small_pointers: bool,
     /// One thread, and code should be small.

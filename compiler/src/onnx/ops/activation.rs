@@ -1,7 +1,7 @@
 //! Activation functions of neural networks, all elementwise. Narrow floats compute in f32 and round once.
 use super::math::{curve, single, wide};
 use crate::onnx::import::table::onnx_ops;
-use numrsc_ir::{DType, Dim, Result, build::X, refuse};
+use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI};
 
 const SELU_ALPHA: f64 = 1.673_263_192_176_818_8;
@@ -25,7 +25,7 @@ onnx_ops! { pub(super) ACTIVATION in "", |g, cx|
     "HardSigmoid"      1 (x: Float)           { alpha: f64 = 0.2, beta: f64 = 0.5 }
         => curve(x, |x| (x * alpha + beta).clamp(0.0, 1.0));
     "HardSwish"       14 (x: Float)           {}
-        => curve(x, |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0));
+        => curve(x, hard_swish);
     "Softplus"         1 (x: Float)           {}                    => curve(x, |x| x.softplus());
     "Softsign"         1 (x: Float)           {}                    => curve(x, |x| x / (x.abs() + 1.0));
     "Mish"            18 (x: Float)           {}                    => curve(x, |x| x * x.softplus().tanh());
@@ -33,6 +33,11 @@ onnx_ops! { pub(super) ACTIVATION in "", |g, cx|
     "Swish"           24 (x: Float)           { alpha: f64 = 1.0 }  => curve(x, |x| x * (x * alpha).sigmoid());
     "SwiGLU"          28 (a: Float, b: Float) { alpha: f64 = 1.0 }  => swiglu(a, b, alpha);
     "Shrink"           9 (x: Num)             { bias: f64 = 0.0, lambd: f64 = 0.5 } => shrink(x, bias, lambd);
+}
+
+/// `x * HardSigmoid(x)`, whose factor is 1/6 as a number of the type, not a division.
+pub(super) fn hard_swish(x: S<'_>) -> S<'_> {
+    x * (x * (1.0 / 6.0) + 0.5).clamp(0.0, 1.0)
 }
 
 /// `x < 0 ? slope * x : x`

@@ -1,5 +1,6 @@
 //! Operators of ONNX Runtime that optimised models contain, as its CPU kernels compute them.
 use super::{
+    activation::hard_swish,
     attention::{Rotary, merge_heads, rotary_embedding, split_heads},
     conv::{Placement, conv},
 };
@@ -105,7 +106,7 @@ fn activated<'g>(x: X<'g>, z: Option<X<'g>>, name: Option<&str>, parameters: &[f
         (Some("Relu"), _) => x.map(|x| x.relu()),
         (Some("Tanh"), _) => x.map(|x| x.tanh()),
         (Some("Sigmoid"), _) => x.map(|x| x.sigmoid()),
-        (Some("HardSwish"), _) => x.map(|x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+        (Some("HardSwish"), _) => x.map(hard_swish),
         (Some("LeakyRelu"), &[a]) => x.map(|x| x.lt(0.0).select(x * a, x)),
         (Some("Clip"), &[low, high]) => x.map(|x| x.clamp(low, high)),
         (Some("HardSigmoid"), &[a, b]) => x.map(|x| (x * a + b).clamp(0.0, 1.0)),

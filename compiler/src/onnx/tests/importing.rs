@@ -59,6 +59,25 @@ fn a_function_takes_attributes_of_the_call_and_inputs_that_may_be_absent() {
     assert!((default[0] + 0.04).abs() < 1e-6, "LeakyRelu's own default: {default:?}");
 }
 
+/// Not the division that it also could be.
+#[test]
+fn hard_swish_is_what_onnx_expands_it_to() {
+    let run = |nodes: Vec<NodeProto>| {
+        let func = import_model(&model(graph(&["x"], nodes, &["y"]))).unwrap();
+        let x: Vec<f32> = (0..4096).map(|i| i as f32 / 512.0 - 4.0).collect();
+        x.chunks(2)
+            .flat_map(|x| {
+                let results = eval(&func, &[Tensor::from_f32(&[2], x).into()]).unwrap();
+                results[0].as_tensor().unwrap().to_f64s()
+            })
+            .collect::<Vec<f64>>()
+    };
+    let mut ramp = node("HardSigmoid", &["x"], &["r"]);
+    ramp.attribute.push(AttributeProto { f: Some(1.0 / 6.0), ..attribute("alpha", "") });
+    let expanded = run(vec![ramp, node("Mul", &["x", "r"], &["y"])]);
+    assert_eq!(run(vec![node("HardSwish", &["x"], &["y"])]), expanded);
+}
+
 #[test]
 fn all_problems_are_reported_at_once() {
     let mut strange = node("Relu", &["x"], &["a"]);

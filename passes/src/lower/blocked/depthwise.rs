@@ -81,8 +81,9 @@ impl<'c> Depthwise<'c> {
         self.taps() + 5 <= self.registers
     }
 
+    /// Accumulators take the registers that weights leave. There is none for an element then, but it costs less to read a weight or two from memory.
     fn pixels(&self) -> i64 {
-        if self.is_small() { (self.registers - self.taps() - 1).min(PIXELS) } else { PIXELS }
+        if self.is_small() { (self.registers - self.taps()).min(PIXELS) } else { PIXELS }
     }
 
     pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
