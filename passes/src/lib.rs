@@ -4,6 +4,7 @@
 pub mod egraph;
 mod error;
 mod fold;
+mod integers;
 mod layout;
 mod literals;
 pub mod lower;
@@ -17,6 +18,7 @@ mod widen;
 pub use egraph::{Level, optimise};
 pub use error::{Error, Result};
 pub use fold::fold;
+pub use integers::integers;
 pub use layout::layout;
 pub use literals::literals;
 pub use machine::Machine;
