@@ -1,6 +1,7 @@
 //! Benchmarks of numrsc. Each is a program that measures whole processes, so that memory and start-up count.
 pub mod chart;
 pub mod document;
+pub mod double;
 pub mod driver;
 pub mod flops;
 pub mod graphs;

@@ -45,6 +45,12 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(|func, _| numrsc_passes::literals(func)),
     },
     Pass {
+        name: "integers",
+        from: Level::O2,
+        why: "before folding makes floats of weights, and where a scale and a zero point are part of one function",
+        step: Step::Tensor(|func, cx| numrsc_passes::integers(func, cx.machine)),
+    },
+    Pass {
         name: "fold",
         from: Level::O1,
         why: "before optimising: what is constant is one node then, however it was written",

@@ -1,11 +1,14 @@
 //! Running standard ONNX test folders: `model.onnx` and `test_data_set_*/{input,output}_*.pb`.
 use crate::{
     Error,
-    onnx::{self, Model, Value, import, proto::TypeProto},
+    onnx::{
+        self, Model, Value, import,
+        proto::{TypeProto, ValueInfoProto},
+    },
 };
 use numrsc_ir::{DType, Elems, Func, Tensor, eval::Data};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
     sync::{
         Mutex,
@@ -99,14 +102,8 @@ pub fn run_folder_and(
 
 fn run_set(set: &Path, model: &Model, func: &Func, executor: &dyn Executor, settings: &Settings) -> Result<(), String> {
     let graph = model.graph();
-    let mut inputs = Vec::new();
-    let stored: Vec<&str> = graph.initializer.iter().map(|t| t.name.as_str()).collect();
-    let fed: Vec<_> = graph.input.iter().filter(|i| !stored.contains(&i.name.as_str())).collect();
-    for (i, input) in fed.iter().enumerate() {
-        let ty = input.r#type.clone().unwrap_or_default();
-        inputs.push(load_data(&set.join(format!("input_{i}.pb")), &ty)?);
-    }
-    let given = |name: &str| match inputs.get(fed.iter().position(|i| i.name == name)?)? {
+    let inputs = load_inputs(set, model)?;
+    let given = |name: &str| match inputs.get(fed(model).position(|i| i.name == name)?)? {
         Data::Tensor(t) => t.to_f64s().first().copied(),
         _ => None,
     };
@@ -122,6 +119,21 @@ fn run_set(set: &Path, model: &Model, func: &Func, executor: &dyn Executor, sett
         compare(got, &want, &settings, random).map_err(|e| format!("output {i} `{}`: {e}", output.name))?;
     }
     Ok(())
+}
+
+/// The inputs of a model that are not stored in it.
+fn fed(model: &Model) -> impl Iterator<Item = &ValueInfoProto> {
+    let graph = model.graph();
+    let stored: HashSet<&str> = graph.initializer.iter().map(|t| t.name.as_str()).collect();
+    graph.input.iter().filter(move |i| !stored.contains(i.name.as_str()))
+}
+
+/// The inputs that a data set has for a model.
+pub fn load_inputs(set: &Path, model: &Model) -> Result<Vec<Data>, String> {
+    let load = |(i, input): (usize, &ValueInfoProto)| {
+        load_data(&set.join(format!("input_{i}.pb")), &input.r#type.clone().unwrap_or_default())
+    };
+    fed(model).enumerate().map(load).collect()
 }
 
 /// A value of a test file as the evaluator takes it. An optional is a sequence of at most one.

@@ -41,3 +41,8 @@ pub(crate) fn narrow_operands(func: &Func, node: &Node) -> Option<[Value; 2]> {
     };
     if is_product { Some([narrow(node.args[0])?, narrow(node.args[1])?]) } else { None }
 }
+
+/// The operands of a product as they are in memory: narrow ones, if it widens both.
+pub(crate) fn product_operands(func: &Func, node: &Node) -> [Value; 2] {
+    narrow_operands(func, node).unwrap_or([node.args[0], node.args[1]])
+}

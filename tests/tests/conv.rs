@@ -383,3 +383,71 @@ fn excited(inputs: usize, middle: usize, outputs: usize) -> Func {
     let results = [last.value(), scaled.value(), mean.value()];
     g.finish(&results)
 }
+
+/// A convolution of dequantised integers. Scales are powers of two, so that floats and integers give the same bits.
+fn quantised(case: &Case, types: [(&str, i64); 2], per_output: bool) -> (Func, Vec<Data>) {
+    let [(x_type, x_zero), (w_type, w_zero)] = types;
+    let dtype = |name: &str| if name == "i8" { DType::I8 } else { DType::U8 };
+    let shape = [&[case.images, case.inputs], &case.input[..]].concat();
+    let w_shape = [&[case.outputs, case.inputs], &case.window[..]].concat();
+    let mut rng = Rng::new(11);
+    let mut tensor = |name: &str, shape: &[usize]| {
+        let count = shape.iter().product();
+        let bytes: Vec<u8> = (0..count).map(|_| rng.draw() as u8).collect();
+        Tensor::new(dtype(name), shape.to_vec(), bytes.into()).unwrap()
+    };
+    let (x, w) = (tensor(x_type, &shape), tensor(w_type, &w_shape));
+    let list = |w: &Tensor| w.to_i64s().unwrap().iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    let function =
+        |name: &str, zero: i64, scale: &str| format!("mul(sub(cast(a0, f32), cast({zero}:{name}, f32)), {scale})");
+    let outputs = case.outputs;
+    let scales: Vec<&str> = (0..outputs).map(|n| ["0.5", "0.25", "2.0"][n % 3]).collect();
+    let scaled = match per_output {
+        true => format!("map %1, %3 {{f={}}}", function(w_type, w_zero, "a1")),
+        false => format!("map %1 {{f={}}}", function(w_type, w_zero, "0.125:f32")),
+    };
+    let text = format!(
+        "func(%0: {x_type}{shape:?}) {{\n\
+         %1 = const {{value={w_type}{w_shape:?}({})}} : {w_type}{w_shape:?}\n\
+         %2 = const {{value=f32[{outputs}]({})}} : f32[{outputs}]\n\
+         %3 = broadcast %2 {{shape={w_shape:?}, axes=[0]}} : f32{w_shape:?}\n\
+         %4 = {scaled} : f32{w_shape:?}\n\
+         %5 = map %0 {{f={}}} : f32{shape:?}\nreturn %4, %5\n}}",
+        list(&w),
+        scales.join(", "),
+        function(x_type, x_zero, "0.5:f32")
+    );
+    let mut f = numrsc_ir::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let [w, x_wide] = [f.results()[0], f.results()[1]];
+    let y = f.push(case.op(1, 1), &[x_wide, w]).unwrap();
+    f.set_results(vec![y]);
+    (f.without_dead_nodes(), vec![Data::Tensor(x)])
+}
+
+#[test]
+fn quantised_convolutions_are_exact() {
+    let case = |channels: [usize; 2], input: &[usize], window: &[usize], stride, pads| {
+        Case::new([channels[0], channels[1], 1], input, window, stride, pads)
+    };
+    let cases = [
+        case([32, 48], &[9, 7], &[1, 1], 1, (0, 0)),
+        case([16, 32], &[9, 7], &[3, 3], 1, (1, 1)),
+        case([61, 30], &[11, 5], &[3, 3], 2, (1, 1)),
+        case([64, 16], &[19], &[5], 1, (2, 2)),
+        case([24, 61], &[5, 4], &[3, 3], 1, (0, 1)),
+    ];
+    let types = [[("i8", -128), ("i8", 0)], [("u8", 3), ("i8", 5)], [("i8", 23), ("u8", 128)]];
+    for (n, case) in cases.iter().enumerate() {
+        let (f, inputs) = quantised(case, types[n % 3], n % 2 == 1);
+        verify(&f).unwrap();
+        let want = eval(&f, &inputs).unwrap();
+        for generator in GENERATORS {
+            let options = options(generator);
+            let model = native::load(&f, &options).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            for threads in [1, 3] {
+                let got = native::run(&model, &inputs, threads).unwrap();
+                assert!(same(&got[0], &want[0]), "{generator:?}, {case:?}");
+            }
+        }
+    }
+}

@@ -138,6 +138,15 @@ fn widen() {
 }
 
 #[test]
+fn integers() {
+    run("integers", |input| {
+        let integers = numrsc_passes::integers(&function(input), AVX2).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&integers).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        integers.to_string()
+    });
+}
+
+#[test]
 fn narrow() {
     run("narrow", |input| {
         let narrowed = numrsc_passes::narrow(&function(input), AVX2).unwrap_or_else(|e| panic!("{e}\n{input}"));

@@ -1,23 +1,30 @@
 //! How far outputs are from what the model computes without rounding, next to ONNX Runtime.
 //!
-//! `cargo run --release -p numrsc-benches --bin accuracy [NAME…]`. The judge is the same function with every `f32` an `f64`, run by the reference
-//! evaluator. Errors are the largest and the root of the mean square over all float outputs, each relative to the largest element of its output. Models
-//! that compute in other types (quantised ones, halves) round in ways of their own, and are left out.
+//! `cargo run --release -p numrsc-benches --bin accuracy [NAME…]`. The judge is the same function with every float an `f64`, compiled without anything that rounds more
+//! than a plain sum does. Where that is quick, the reference evaluator judges the judge. Errors are the largest and the root of the mean square over all float outputs,
+//! each relative to the largest element of its output. One input says little about a largest error, so there are several: that of the corpus, and others
+//! that differ from it by up to a quarter, element by element; the table has geometric means over them. Quantised models round in ways of their own, and are left out.
 use clap::Parser;
-use numrsc::{compile::Options, conformance::Settings, onnx};
+use numrsc::{
+    compile::Options,
+    conformance::{self, Settings},
+    native, onnx,
+};
 use numrsc_benches::{
+    double::{in_f64, widened},
     driver::{self, Result},
-    raw::RawTensor,
+    exit_code, flops,
+    ort::{Library, Session},
+    raw::{self, RawTensor},
+    results::geometric_mean,
     table::{Table, short},
 };
-use numrsc_ir::{
-    DType, Data, Func, Op, Scalar, Tensor, Type, Value, eval,
-    scalar::{Lit, Step},
-};
+use numrsc_ir::{DType, Data, Tensor, eval};
+use numrsc_tests::rng::Rng;
 use std::{
+    fs,
     path::{Path, PathBuf},
-    process::{Command, ExitCode},
-    time::Duration,
+    process::ExitCode,
 };
 
 /// Errors of models against an evaluation in `f64`, next to ONNX Runtime's.
@@ -25,6 +32,9 @@ use std::{
 struct Args {
     /// Only models whose name contains one of these.
     names: Vec<String>,
+    /// How many inputs each model gets.
+    #[arg(long, default_value_t = 5)]
+    inputs: usize,
     /// Another ONNX Runtime than that of the corpus.
     #[arg(long)]
     library: Option<PathBuf>,
@@ -32,158 +42,172 @@ struct Args {
     markdown: bool,
 }
 
-const LIMIT: Duration = Duration::from_secs(600);
+/// Nothing depends on it.
+const THREADS: usize = 2;
+/// By how much inputs differ from that of the corpus at most. Errors of models that are nearly steps are those of the few elements next to a step, which have to be others.
+const SWAY: f64 = 0.25;
+/// The evaluator judges models of at most this many 10⁹ operations.
+const QUICK: f64 = 0.03;
+/// How far the judge may be from the evaluator.
+const EXACT: f64 = 1e-11;
+/// What rounding nothing but the largest element of a result costs. Whether an error is smaller is chance, and counts as this.
+const LEAST: f64 = 1.0 / (1 << 24) as f64;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match driver::with_large_stack(|| all(&args)).flatten() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("{message}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(driver::with_large_stack(|| all(&args)).flatten())
 }
 
 fn all(args: &Args) -> Result<()> {
-    let library = args.library.clone().map_or_else(driver::ort_library, Ok)?;
-    let programs = driver::build_programs(&["ours_run", "ort_run"])?;
+    let library = Library::open(&args.library.clone().map_or_else(driver::ort_library, Ok)?)?;
     let mut table = Table::new(&["model", "largest error: ours", "theirs", "ratio", "mean: ours", "theirs", "ratio"]);
+    let (mut ratios, mut judged) = ([vec![], vec![]], 0);
     for folder in driver::corpus_models()? {
         let name = driver::name_of(&folder);
-        if !args.names.is_empty() && !args.names.iter().any(|n| name.contains(&n[..])) {
+        if (!args.names.is_empty() && !args.names.iter().any(|n| name.contains(&n[..]))) || is_quantised(&folder) {
             continue;
         }
-        let cells = match errors(&folder, &library, &programs) {
-            Ok(Some([ours, theirs])) => (0..2).flat_map(|i| [ours[i], theirs[i], ours[i] / theirs[i]]).collect(),
-            Ok(None) => continue,
-            Err(message) => {
-                eprintln!("{name}: {}", message.lines().next().unwrap_or(""));
-                continue;
-            }
-        };
-        let cells: Vec<f64> = cells;
-        let text = |(i, x): (usize, &f64)| if i % 3 == 2 { short(*x) } else { format!("{x:.2e}") };
-        let cells: Vec<String> = std::iter::once(name).chain(cells.iter().enumerate().map(text)).collect();
+        let model = Subject::load(&folder)?;
+        let of = |i| model.errors(&library, i).map_err(|e| format!("{name}, input {i}: {e}"));
+        let errors = (0..args.inputs).map(of).collect::<Result<Vec<_>>>()?;
+        judged += usize::from(model.is_quick);
+        let mean = |side: usize, kind: usize| geometric_mean(errors.iter().map(|e| e[side][kind].max(LEAST)));
+        let mut cells = vec![name];
+        for (kind, ratios) in ratios.iter_mut().enumerate() {
+            let [ours, theirs] = [0, 1].map(|side| mean(side, kind));
+            ratios.push(ours / theirs);
+            cells.extend([format!("{ours:.2e}"), format!("{theirs:.2e}"), short(ours / theirs)]);
+        }
         eprintln!("{}", cells.join("  "));
         table.row(cells);
     }
     table.print(args.markdown);
+    for (kind, ratios) in ["largest", "mean"].iter().zip(&ratios) {
+        let above = ratios.iter().filter(|r| **r > 2.0).count();
+        let (mean, worst) = (geometric_mean(ratios.iter().copied()), ratios.iter().copied().fold(0.0, f64::max));
+        println!(
+            "- {kind} error: {} times theirs on the whole, at most {}; above 2 on {above} of {}",
+            short(mean),
+            short(worst),
+            ratios.len()
+        );
+    }
+    println!("- the evaluator confirmed the judge of {judged} models");
     Ok(())
 }
 
-/// The largest and the mean error of ours and theirs; none for models that do not compute in `f32`.
-fn errors(folder: &Path, library: &Path, programs: &[PathBuf]) -> Result<Option<[[f64; 2]; 2]>> {
-    let model = onnx::load(&folder.join("model.onnx")).map_err(|e| e.to_string())?;
-    let func = onnx::import::import(&model, &Settings::of(folder)?.import()).map_err(|e| e.to_string())?;
-    if func.nodes().iter().any(|n| n.ty.as_tensor().is_ok_and(|t| is_narrow(t.dtype))) {
-        return Ok(None);
+fn is_quantised(folder: &Path) -> bool {
+    let info = fs::read_to_string(folder.join("info.json")).ok();
+    info.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok()).is_some_and(|i| i["quantised"] == true)
+}
+
+/// A model that is measured, and its judge.
+struct Subject {
+    file: PathBuf,
+    work: PathBuf,
+    wide: numrsc_ir::Func,
+    ours: numrsc_runtime::Model,
+    judge: numrsc_runtime::Model,
+    /// Is the evaluator asked as well?
+    is_quick: bool,
+    inputs: Vec<Tensor>,
+}
+
+impl Subject {
+    fn load(folder: &Path) -> Result<Subject> {
+        let file = folder.join("model.onnx");
+        let model = onnx::load(&file).map_err(|e| e.to_string())?;
+        let func = onnx::import::import(&model, &Settings::of(folder)?.import()).map_err(|e| e.to_string())?;
+        let wide = in_f64(&func)?;
+        let exact = Options { tolerance: 0.0, ..Options::default() };
+        let inputs = tensors(conformance::load_inputs(&folder.join("test_data_set_0"), &model)?)?;
+        let shapes: Vec<Vec<usize>> = inputs.iter().map(|t| t.shape().to_vec()).collect();
+        Ok(Subject {
+            file,
+            work: driver::work_folder("accuracy")?,
+            ours: native::load(&func, &Options::default())?,
+            judge: native::load(&wide, &exact)?,
+            is_quick: flops::gflop(&func, &shapes) <= QUICK,
+            wide,
+            inputs,
+        })
     }
-    let work = driver::work_folder(&format!("accuracy/{}", driver::name_of(folder)))?;
-    driver::prepare(folder, &work, &Options::default())?;
-    let inputs = driver::numbered(&work, "input");
-    let given = inputs.iter().map(|path| read(path).map(|t| Data::Tensor(widened(&t)))).collect::<Result<Vec<_>>>()?;
-    let exact = eval(&in_f64(&func)?, &given).map_err(|e| e.to_string())?;
-    let sides = [(&programs[0], work.join("model.nrsc")), (&programs[1], folder.join("model.onnx"))];
-    let mut found = [[0.0; 2]; 2];
-    for ((program, model), found) in sides.iter().zip(&mut found) {
-        let mut command = Command::new(program);
-        command.arg(model).arg("--library").arg(library).arg("--outputs").arg(&work);
-        inputs.iter().for_each(|path| {
-            command.arg("--input").arg(path);
-        });
-        driver::run_child(&mut command, LIMIT)?;
-        let (mut squares, mut count) = (0.0, 0.0);
-        for (i, exact) in exact.iter().enumerate() {
-            let (Data::Tensor(exact), got) = (exact, read(&work.join(format!("output_{i}.raw")))?) else { continue };
-            if exact.dtype() != DType::F64 {
-                continue;
-            }
-            let (exact, got) = (exact.to_f64s(), got.to_f64s());
-            let scale = exact.iter().filter(|x| x.is_finite()).fold(f64::MIN_POSITIVE, |m, x| m.max(x.abs()));
-            let each = exact.iter().zip(&got).filter(|(a, b)| a.is_finite() && b.is_finite());
-            for error in each.map(|(a, b)| (a - b).abs() / scale) {
-                found[0] = error.max(found[0]);
-                squares += error * error;
-                count += 1.0;
+
+    /// The largest and the mean error of ours and of theirs.
+    fn errors(&self, library: &Library, number: usize) -> Result<[[f64; 2]; 2]> {
+        let inputs: Vec<Tensor> = self.inputs.iter().enumerate().map(|(i, t)| swayed(t, number, i)).collect();
+        let given: Vec<Data> = inputs.iter().map(|t| Data::Tensor(widened(t))).collect();
+        let exact = tensors(native::run(&self.judge, &given, THREADS)?)?;
+        if number == 0 && self.is_quick {
+            let evaluated = tensors(eval(&self.wide, &given).map_err(|e| e.to_string())?)?;
+            let [off, _] = distance(&exact, &evaluated)?;
+            if off > EXACT {
+                return Err(format!("the judge is off by {off:e}"));
             }
         }
-        found[1] = (squares / f64::max(count, 1.0)).sqrt();
+        let given: Vec<Data> = inputs.iter().cloned().map(Data::Tensor).collect();
+        let ours = tensors(native::run(&self.ours, &given, THREADS)?)?;
+        Ok([distance(&exact, &ours)?, distance(&exact, &self.theirs(library, &inputs)?)?])
     }
-    Ok(Some(found))
-}
 
-/// Types that values are rounded to more coarsely than to `f32`, or exactly.
-fn is_narrow(dtype: DType) -> bool {
-    matches!(dtype, DType::F16 | DType::BF16 | DType::I8 | DType::U8)
-}
-
-fn read(path: &Path) -> Result<Tensor> {
-    let raw = RawTensor::read(path)?;
-    let dtype = DType::from_onnx(raw.onnx_type).ok_or("an unknown element type")?;
-    Tensor::new(dtype, raw.shape.clone(), raw.bytes().to_vec().into())
-}
-
-fn wide(dtype: DType) -> DType {
-    if dtype == DType::F32 { DType::F64 } else { dtype }
-}
-
-fn widened(t: &Tensor) -> Tensor {
-    match t.dtype() {
-        DType::F32 => Tensor::from_elems(DType::F64, t.shape().to_vec(), &t.elems()),
-        _ => t.clone(),
-    }
-}
-
-fn wide_type(ty: &Type) -> Type {
-    match ty {
-        Type::Tensor(t) => Type::tensor(wide(t.dtype), t.shape.clone()),
-        Type::Tuple(all) => Type::Tuple(all.iter().map(wide_type).collect()),
-        Type::Seq(_) => ty.clone(),
-    }
-}
-
-fn wide_scalar(f: &Scalar) -> Scalar {
-    let steps: Vec<Step> = f
-        .steps()
-        .iter()
-        .map(|step| match step {
-            Step::Lit(x) if x.dtype == DType::F32 => Step::Lit(Lit::float(DType::F64, x.as_f64())),
-            Step::Call(call) => {
-                let mut call = call.clone();
-                call.to = call.to.map(wide);
-                Step::Call(call)
-            }
-            step => step.clone(),
-        })
-        .collect();
-    Scalar::new(&steps, steps.len() - 1)
-}
-
-/// The same function over `f64`.
-fn in_f64(func: &Func) -> Result<Func> {
-    let mut out = Func::new();
-    out.param_names.clone_from(&func.param_names);
-    out.result_names.clone_from(&func.result_names);
-    let mut places: Vec<Value> = vec![];
-    let types = |types: &[Type]| types.iter().map(wide_type).collect();
-    for (_, node) in func.values() {
-        let op = match &node.op {
-            Op::Param { index, ty } => Op::Param { index: *index, ty: wide_type(ty) },
-            Op::Const { value } => Op::Const { value: widened(value) },
-            Op::Iota { dtype, shape, axis } => Op::Iota { dtype: wide(*dtype), shape: shape.clone(), axis: *axis },
-            Op::Map { f } => Op::Map { f: wide_scalar(f) },
-            Op::If { then, or, types: t } => {
-                Op::If { then: in_f64(then)?.into(), or: in_f64(or)?.into(), types: types(t) }
-            }
-            Op::Loop { states, body, types: t } => {
-                Op::Loop { states: *states, body: in_f64(body)?.into(), types: types(t) }
-            }
-            op => op.clone(),
+    fn theirs(&self, library: &Library, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let raw = |(i, t): (usize, &Tensor)| {
+            let path = self.work.join(format!("input_{i}.raw"));
+            raw::write(&path, t.dtype().onnx(), t.shape(), t.bytes())?;
+            RawTensor::read(&path)
         };
-        let args: Vec<Value> = node.args.iter().map(|a| places[a.0 as usize]).collect();
-        places.push(out.push(op, &args).map_err(|e| e.to_string())?);
+        let inputs = inputs.iter().enumerate().map(raw).collect::<Result<Vec<_>>>()?;
+        let mut session = Session::new(library, &self.file, THREADS, &inputs)?;
+        session.run()?;
+        let tensor = |(onnx_type, shape, bytes): (i32, Vec<usize>, &[u8])| {
+            let dtype = DType::from_onnx(onnx_type).ok_or("an unknown element type")?;
+            Tensor::new(dtype, shape, bytes.to_vec().into())
+        };
+        session.outputs()?.into_iter().map(tensor).collect()
     }
-    out.set_results(func.results().iter().map(|r| places[r.0 as usize]).collect());
-    Ok(out)
+}
+
+fn tensors(all: Vec<Data>) -> Result<Vec<Tensor>> {
+    let tensor = |data| match data {
+        Data::Tensor(t) => Ok(t),
+        _ => Err("an output is no tensor".into()),
+    };
+    all.into_iter().map(tensor).collect()
+}
+
+/// An input that differs a little from that of the corpus, which is number 0.
+fn swayed(t: &Tensor, number: usize, index: usize) -> Tensor {
+    // Whole numbers count or name something.
+    let is_measure = t.dtype() == DType::F32 && t.to_f64s().iter().any(|x| x.fract() != 0.0);
+    if number == 0 || !is_measure {
+        return t.clone();
+    }
+    let mut rng = Rng::new((number * 1000 + index) as u64);
+    let mut sway = |x: f64| x * (1.0 + SWAY * (rng.draw() as f64 / u64::MAX as f64 * 2.0 - 1.0));
+    let all: Vec<f32> = t.to_f64s().into_iter().map(|x| sway(x) as f32).collect();
+    Tensor::from_f32(t.shape(), &all)
+}
+
+/// The largest difference and the root of the mean square, relative to the largest element of each output. What is not finite has to be the same.
+fn distance(exact: &[Tensor], got: &[Tensor]) -> Result<[f64; 2]> {
+    let (mut largest, mut squares, mut count): (f64, f64, usize) = (0.0, 0.0, 0);
+    for (exact, got) in exact.iter().zip(got).filter(|(exact, _)| exact.dtype() == DType::F64) {
+        if exact.shape() != got.shape() {
+            return Err(format!("outputs of sizes {:?} and {:?}", exact.shape(), got.shape()));
+        }
+        let (exact, got) = (exact.to_f64s(), got.to_f64s());
+        let scale = exact.iter().filter(|x| x.is_finite()).fold(f64::MIN_POSITIVE, |m, x| m.max(x.abs()));
+        for (a, b) in exact.iter().zip(&got) {
+            let error = match (a.is_finite() && b.is_finite(), a.is_nan() == b.is_nan()) {
+                (true, _) => (a - b).abs() / scale,
+                // Beyond the range of `f32`, infinity is as near as it gets.
+                (false, true) => continue,
+                (false, false) => return Err(format!("{b} instead of {a}")),
+            };
+            largest = largest.max(error);
+            squares += error * error;
+            count += 1;
+        }
+    }
+    Ok([largest, (squares / count.max(1) as f64).sqrt()])
 }

@@ -1,6 +1,6 @@
 //! Runs all benchmarks and writes their results into `docs/benchmarks.md`, between the comments that mark them.
 //!
-//! `cargo run --release -p numrsc-benches --bin report [conv|load|size|embed|devices|compile|import …]`; without arguments, all of them.
+//! `cargo run --release -p numrsc-benches --bin report [accuracy|conv|load|size|embed|devices|compile|import …]`; without arguments, all of them.
 use numrsc_benches::document;
 use std::{
     env,
@@ -8,7 +8,8 @@ use std::{
 };
 
 /// Block in the document, program, arguments.
-const BLOCKS: [(&str, &str, &[&str]); 7] = [
+const BLOCKS: [(&str, &str, &[&str]); 8] = [
+    ("accuracy", "accuracy", &["--markdown"]),
     ("conv", "conv", &["--markdown"]),
     ("load", "load", &["--markdown"]),
     ("size", "size", &["--markdown"]),

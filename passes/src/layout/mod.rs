@@ -7,7 +7,7 @@ mod rewrite;
 mod round;
 
 use crate::{Machine, Result, lower::blocked};
-use numrsc_ir::{DType, Dim, Func, Op, Type, Value};
+use numrsc_ir::{Dim, Func, Op, Type, Value};
 use rewrite::Rewrite;
 
 /// What is assumed of sizes that only the run knows.
@@ -43,6 +43,11 @@ pub(crate) fn without_odd_blocks(func: &Func, machine: Machine) -> Result<Func> 
 
 fn is_blocked(op: &Op) -> bool {
     matches!(op, Op::Conv { in_block, out_block, .. } if *in_block > 1 || *out_block > 1)
+}
+
+/// Can so many channels be in blocks, if need be after being rounded up?
+pub(crate) fn has_blocks(channels: i64, machine: Machine) -> bool {
+    machine.block(channels).is_some() || round::more(channels, machine).is_some()
 }
 
 /// The sizes of a tensor with channels that divide into blocks, and the size of these.
@@ -204,9 +209,4 @@ impl<'f> Choice<'f> {
             }
         }
     }
-}
-
-/// Only `f32` has kernels for blocks.
-fn is_single(ty: &Type) -> bool {
-    ty.as_tensor().is_ok_and(|t| t.dtype == DType::F32)
 }

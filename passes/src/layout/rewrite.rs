@@ -1,5 +1,5 @@
 //! Nodes with and without blocks: what each op is over blocks of channels, and the conversions between the two forms.
-use super::{blockable, is_same_in_blocks, is_single};
+use super::{blockable, is_same_in_blocks};
 use crate::{Error, Machine, Result, lower::blocked};
 use numrsc_ir::{Data, Dim, Env, Func, Node, Op, Type, Value, eval_op};
 
@@ -13,7 +13,10 @@ pub(super) fn carries(func: &Func, v: Value, machine: Machine) -> bool {
     let first_fits = || fits(operand(0));
     let whole = |d: &Dim| d.as_const().is_some_and(|c| c % block == 0);
     match &node.op {
-        Op::Map { .. } | Op::Concat { .. } => operands_fit(),
+        // What is made of constants belongs to weights, which have an order of their own.
+        Op::Map { .. } | Op::Concat { .. } => {
+            operands_fit() && !node.args.iter().all(|a| matches!(func.node(*a).op, Op::Const { .. }))
+        }
         Op::Window { size, .. } => operand(0).as_tensor().is_ok_and(|t| size.len() + 2 <= t.rank()),
         Op::Pad { low, high } => low[1] == Dim::ZERO && high[1] == Dim::ZERO,
         Op::Slice { starts, sizes, steps } => first_fits() && whole(&starts[1]) && whole(&sizes[1]) && steps[1] == 1,
@@ -54,7 +57,7 @@ fn with_blocks(func: &Func, v: Value, blocks: [i64; 2], machine: Machine) -> Opt
     let node = func.node(v);
     let mut op = node.op.clone();
     let Op::Conv { in_block, out_block, .. } = &mut op else { return None };
-    if !is_single(&node.ty) || *in_block != 1 || *out_block != 1 {
+    if *in_block != 1 || *out_block != 1 {
         return None;
     }
     [*in_block, *out_block] = blocks;

@@ -1,9 +1,9 @@
 //! Channels that do not divide into blocks are rounded up, so that convolutions of a few channels more or less have whole vectors too: weights of the
 //! additional outputs are zeros, and so are those of the additional inputs. What lies between convolutions carries the additional channels along; they hold the
 //! same number everywhere, and nobody looks at it. As with Winograd's algorithm, operands are expected to be finite: a zero times infinity is not nothing.
-use super::{is_single, rewrite};
-use crate::{Error, Machine, Result};
-use numrsc_ir::{DType, Data, Dim, Env, Func, Node, Op, ReduceFn, Tensor, Value, eval_op};
+use super::rewrite;
+use crate::{Error, Machine, Result, weights::product_operands};
+use numrsc_ir::{DType, Data, Dim, Env, Func, Node, Op, ReduceFn, Scalar, ScalarFn, Tensor, Type, Value, eval_op};
 
 /// Products per output from which on a convolution pays for the conversion of its result.
 const MIN_DEPTH: usize = 64;
@@ -28,7 +28,7 @@ pub(super) fn rounded(func: &Func, machine: Machine) -> Result<Func> {
 }
 
 /// How many channels there are instead of so many, if that is better: fewer vectors, and not many channels more.
-fn more(channels: i64, machine: Machine) -> Option<i64> {
+pub(super) fn more(channels: i64, machine: Machine) -> Option<i64> {
     let vectors = |block: i64| (channels + block - 1) / block;
     let is_close = |block: i64| 3 * vectors(block) * block <= 4 * channels;
     let block = machine.blocks().find(|&block| is_close(block))?;
@@ -41,7 +41,7 @@ struct Round<'f> {
     func: &'f Func,
     machine: Machine,
     /// What the additional channels of a node hold, if it can have any.
-    filler: Vec<Option<f32>>,
+    filler: Vec<Option<Tensor>>,
     /// Which nodes have them.
     wanted: Vec<bool>,
     out: Func,
@@ -90,31 +90,32 @@ impl<'f> Round<'f> {
         }
     }
 
-    fn filler_of(&self, v: Value, node: &Node) -> Option<f32> {
-        let of = |number: usize| self.filler[node.args[number].0 as usize];
-        self.more(v).filter(|_| is_single(&node.ty))?;
+    fn filler_of(&self, v: Value, node: &Node) -> Option<Tensor> {
+        let of = |number: usize| self.filler[node.args[number].0 as usize].clone();
+        self.more(v)?;
+        let zero = |ty: &Type| ty.as_tensor().ok().map(|t| Tensor::scalar(t.dtype, 0.0));
+        let one = |x: &Tensor| x.to_f64s().first().copied();
         // What becomes of equal numbers does not depend on how many there are, unless they are added up.
-        let combined = |f: ReduceFn| of(0).filter(|x| matches!(f, ReduceFn::Max | ReduceFn::Min) || *x == 0.0);
+        let combined =
+            |f: ReduceFn| of(0).filter(|x| matches!(f, ReduceFn::Max | ReduceFn::Min) || one(x) == Some(0.0));
         match &node.op {
-            Op::Const { value } => (!value.is_empty()).then_some(0.0),
+            Op::Const { value } if !value.is_empty() && value.dtype() != DType::Str => zero(&node.ty),
             Op::Conv { .. } => {
                 let w = self.weights(node)?;
                 let alone = is_alone(node, w);
-                (alone && of(0).is_some() || !alone && groups(node) == 1).then_some(0.0)
+                (alone && of(0).is_some() || !alone && groups(node) == 1).then(|| zero(&node.ty)).flatten()
             }
             Op::Map { .. } => {
-                let args = (0..node.args.len())
-                    .map(|n| of(n).map(|x| Data::Tensor(Tensor::from_f32(&[], &[x]))))
-                    .collect::<Option<Vec<Data>>>()?;
+                let args = (0..node.args.len()).map(|n| of(n).map(Data::Tensor)).collect::<Option<Vec<Data>>>()?;
                 match eval_op(&node.op, &args.iter().collect::<Vec<_>>(), &mut Env::new()) {
-                    Ok(Data::Tensor(x)) => Some(x.to_f64s()[0] as f32).filter(|x| x.is_finite()),
+                    Ok(Data::Tensor(x)) => one(&x).is_some_and(f64::is_finite).then_some(x),
                     _ => None,
                 }
             }
             Op::Broadcast { axes, .. } => match self.channel_axis(node.args[0], axes) {
                 Some(1) if of(0).is_some() => of(0),
-                Some(_) => Some(0.0),
-                None => self.constant(node.args[0]).filter(|x| x.len() == 1).map(|x| x.to_f64s()[0] as f32),
+                Some(_) => zero(&node.ty),
+                None => self.constant(node.args[0]).filter(|x| x.len() == 1).and_then(|x| x.reshaped(vec![]).ok()),
             },
             Op::Window { f, size, .. } if size.len() + 2 <= self.shape(v).len() => combined(*f),
             Op::Reduce { f, axes } if axes.iter().all(|&a| a >= 2) => combined(*f),
@@ -135,7 +136,9 @@ impl<'f> Round<'f> {
     /// The weights of a convolution without blocks.
     fn weights(&self, node: &Node) -> Option<&'f Tensor> {
         let Op::Conv { in_block: 1, out_block: 1, .. } = &node.op else { return None };
-        self.constant(node.args[1]).filter(|w| w.rank() >= 3 && !w.is_empty() && w.dtype() == DType::F32)
+        let [_, w] = product_operands(self.func, node);
+        let is_narrow = w != node.args[1];
+        self.constant(w).filter(|w| w.rank() >= 3 && !w.is_empty() && (w.dtype() == DType::F32 || is_narrow))
     }
 
     /// Should a node have additional channels even if nobody wants them? Where nothing is left but channels, they cost nothing; and a convolution of
@@ -250,7 +253,11 @@ impl<'f> Round<'f> {
             channels.expect("as many channels as weights")
         };
         let w = pad(&pad(w, 0, outputs as usize), 1, inputs as usize);
-        let w = self.push(Op::Const { value: w }, &[])?;
+        let narrow = w.dtype() != DType::F32;
+        let mut w = self.push(Op::Const { value: w }, &[])?;
+        if narrow {
+            w = self.push(Op::Map { f: Scalar::convert(ScalarFn::Cast, DType::I32) }, &[w])?;
+        }
         self.push(op, &[x, w])
     }
 
@@ -264,7 +271,8 @@ impl<'f> Round<'f> {
             return self.padded_constant(value, axis, channels);
         }
         let (x, shape) = (self.plain(v)?, self.shape(v));
-        let zero = self.push(Op::Const { value: Tensor::from_f32(&[], &[0.0]) }, &[])?;
+        let dtype = self.func.ty(v).as_tensor().map_or(DType::F32, |t| t.dtype);
+        let zero = self.push(Op::Const { value: Tensor::scalar(dtype, 0.0) }, &[])?;
         let low = vec![Dim::ZERO; shape.len()];
         let mut high = low.clone();
         high[axis] = &Dim::Const(channels) - &shape[axis];
@@ -281,17 +289,16 @@ fn is_alone(node: &Node, w: &Tensor) -> bool {
     groups(node) > 1 && w.shape()[1] == 1 && w.shape()[0] as i64 == groups(node)
 }
 
-/// A tensor of floats with zeros behind an axis.
+/// A tensor with zeros behind an axis.
 fn pad(x: &Tensor, axis: usize, size: usize) -> Tensor {
     let mut shape = x.shape().to_vec();
-    let inner = shape[axis + 1..].iter().product::<usize>();
+    let inner = shape[axis + 1..].iter().product::<usize>() * x.dtype().size();
     let (before, after) = (shape[axis] * inner, size * inner);
     shape[axis] = size;
-    let values = x.to_f64s();
-    let mut out = Vec::with_capacity(shape.iter().product());
-    for row in values.chunks(before.max(1)) {
-        out.extend(row.iter().map(|x| *x as f32));
-        out.resize(out.len() + after - before, 0.0);
+    let mut out = Vec::with_capacity(shape.iter().product::<usize>() * x.dtype().size());
+    for row in x.bytes().chunks(before.max(1)) {
+        out.extend_from_slice(row);
+        out.resize(out.len() + after - before, 0);
     }
-    Tensor::from_f32(&shape, &out)
+    Tensor::new(x.dtype(), shape, out.into()).expect("as many bytes as elements")
 }

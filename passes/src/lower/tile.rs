@@ -281,7 +281,7 @@ fn load(cx: &mut Cx<'_>, place: &Place, origin: &Origin, position: &Dim, lanes: 
 }
 
 /// Vectors of integers multiplied, and neighbouring products added to each sum: one instruction of machines that have it, which the backend finds in this form.
-fn add_pairs(cx: &mut Cx<'_>, a: V, b: V, sum: V) -> V {
+pub(super) fn add_pairs(cx: &mut Cx<'_>, a: V, b: V, sum: V) -> V {
     let lanes = cx.b.ty(sum).lanes;
     let [a, b] = [a, b].map(|x| cx.b.convert(Convert::SExt, x, Elem::I32));
     let products = cx.b.mul(a, b);

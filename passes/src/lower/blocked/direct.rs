@@ -18,7 +18,7 @@ use crate::lower::{
 };
 use numrsc_ir::{
     Dim, Value,
-    kernel::{Binary, Compare, Elem, Kind, Ty, V, build::Builder},
+    kernel::{Binary, Compare, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
 
@@ -85,7 +85,7 @@ impl<'c> Direct<'c> {
         let (input, output) = (merge(&conv.input), merge(&conv.output));
         let row_pixels = Dim::product(&output[1..]).as_const().unwrap_or(TYPICAL_ROW).max(1);
         let stride: i64 = if flat { 1 } else { conv.strides.iter().product() };
-        let row_bytes = conv.in_blocks * conv.channels * 4 * row_pixels * stride;
+        let row_bytes = conv.in_blocks * conv.channels * conv.numbers.operand_bytes() * row_pixels * stride;
         let fitting = block_bytes / row_bytes.max(1);
         let enough = MIN_PIXELS.div_euclid(row_pixels) + 1;
         let mut rows = fitting.max(enough);
@@ -180,7 +180,7 @@ impl<'c> Direct<'c> {
                     let row = &Dim::product(&self.input[1..]) * &Dim::Const(self.stride(0) * conv.channels);
                     let first = &plane + &(&first_row * &row);
                     let pointer = cx.pointer_of(conv.x);
-                    (cx.element(pointer, &first), Some(first))
+                    (cx.element(pointer, &first, conv.numbers.operand_bytes()), Some(first))
                 }
             };
             let unit = Unit { image, group, first_row, source, start, output: &output, weights, sums };
@@ -250,7 +250,7 @@ impl<'c> Direct<'c> {
         if !self.conv.plain {
             return;
         }
-        let ty = Ty::vector(Elem::F32, self.conv.lanes as u32);
+        let ty = Ty::vector(self.conv.numbers.sum(), self.conv.lanes as u32);
         let (open, none) = (cx.b.open_for(&[]), cx.b.i64(0));
         let pixel = cx.name_of(open.var);
         let finished: Vec<V> = (0..vectors)
@@ -337,34 +337,37 @@ impl<'c> Direct<'c> {
 
     /// Where a pixel of a block is read, apart from channels and taps.
     fn pixel(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, number: i64) -> Pixel {
+        let bytes = self.conv.numbers.operand_bytes();
         if self.output.len() == 1 {
             let step = self.conv.channels * self.stride(0);
             let offset = first * &Dim::Const(step);
-            return Pixel { pointer: cx.element(unit.source, &offset), offset, behind: number * step };
+            return Pixel { pointer: cx.element(unit.source, &offset, bytes), offset, behind: number * step };
         }
         let mut sizes = self.output.clone();
         sizes[0] = Dim::Const(self.rows);
         let at = unravel(&(first + &Dim::Const(number)), &sizes, &cx.extents);
         let each = at.iter().zip(self.pitches()).enumerate();
         let offset = each.fold(Dim::ZERO, |sum, (d, (i, pitch))| &sum + &(&(i * &Dim::Const(self.stride(d))) * &pitch));
-        Pixel { pointer: cx.element(unit.source, &offset), offset, behind: 0 }
+        Pixel { pointer: cx.element(unit.source, &offset, bytes), offset, behind: 0 }
     }
 
     /// Load an element that a pixel sees: that many elements behind its first, and some more.
     fn load(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pixel: &Pixel, (at, behind): (V, V)) -> V {
         let first = cx.b.i64(pixel.behind);
         let behind = cx.b.add(first, behind);
-        let pointer = cx.elements_behind(pixel.pointer, at);
-        let Some(start) = &unit.start else { return cx.b.load(Ty::F32, pointer, behind) };
+        let numbers = self.conv.numbers;
+        let pointer = cx.elements_behind(pixel.pointer, at, numbers.operand_bytes());
+        let ty = Ty::vector(numbers.operand(), numbers.at_once() as u32);
+        let Some(start) = &unit.start else { return cx.b.load(ty, pointer, behind) };
         if cx.shared.sanitize {
             let before = cx.uniform(&(start + &pixel.offset));
             let position = cx.b.add(before, at);
             let position = cx.b.add(position, behind);
             let buffer = cx.buffer_of(self.conv.x);
             let length = cx.length(buffer);
-            cx.check_bounds(&length, position, 1, true);
+            cx.check_bounds(&length, position, ty.lanes, true);
         }
-        cx.b.load_fixed(Ty::F32, pointer, behind)
+        cx.b.load_fixed(ty, pointer, behind)
     }
 
     /// The products of a tile in a part of the depth.
@@ -372,13 +375,13 @@ impl<'c> Direct<'c> {
         let (conv, first) = (self.conv, &tile.first);
         let places: Vec<Pixel> = (0..tile.pixels).map(|i| self.pixel(cx, unit, first, i)).collect();
         let panel = &(&(&unit.group * &Dim::Const(conv.out_vectors)) + vector) * &Dim::Const(conv.depth() * conv.lanes);
-        let weights = cx.element(unit.weights, &panel);
+        let weights = cx.element(unit.weights, &panel, conv.numbers.weight_bytes());
         let products = self.products(cx, weights, vectors, part);
         let mut load = |cx: &mut Cx<'_>, i: i64, at: (V, V)| self.load(cx, unit, &places[i as usize], at);
         let sums = products.sums(cx, tile, &mut load);
         let Some(memory) = unit.sums else { return self.store(cx, unit, first, vector, vectors, &sums) };
         // A part is summed up by itself: errors of rounding grow with the length of a sum.
-        let ty = Ty::vector(Elem::F32, conv.lanes as u32);
+        let ty = Ty::vector(conv.numbers.sum(), conv.lanes as u32);
         let at = |cx: &mut Cx<'_>, n: usize| {
             let (i, j) = (n as i64 / vectors, n as i64 % vectors);
             cx.uniform(&self.sum_at(&(first + &Dim::Const(i)), vectors, j))
@@ -455,10 +458,10 @@ impl<'c> Direct<'c> {
         let (steps, x_step) = match by_tap {
             true if conv.window[last] > 1 => (conv.window[last], &pitches[last] * &Dim::Const(conv.dilations[last])),
             true => (1, Dim::ZERO),
-            false => (conv.slice, Dim::ONE),
+            false => (conv.slice / conv.numbers.at_once(), Dim::Const(conv.numbers.at_once())),
         };
         let round = self.part_slices() * conv.slice * conv.taps() * vectors * conv.lanes;
-        Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes, round }
+        Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes, numbers: conv.numbers, round }
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -510,7 +513,7 @@ pub(super) fn cost(conv: &Conv) -> i64 {
 
 /// How many blocks of input channels the weights of a panel are used for at a time: all, or an equal part that fits the cache.
 fn part(conv: &Conv) -> i64 {
-    let bytes = conv.channels * conv.taps() * conv.panels()[0].vectors * conv.lanes * 4;
+    let bytes = conv.channels * conv.taps() * conv.panels()[0].vectors * conv.lanes * conv.numbers.weight_bytes();
     let panel = if conv.taps() == 1 { PANEL_BYTES_OF_ONE_TAP } else { PANEL_BYTES };
     let fitting = (panel / bytes).max(1);
     let divides = |n: &i64| conv.in_blocks % n == 0;
@@ -538,15 +541,15 @@ impl Cx<'_> {
         Dim::sym(name)
     }
 
-    /// The address of the element of a buffer of `f32` at a position.
-    pub(super) fn element(&mut self, pointer: V, position: &Dim) -> V {
-        let bytes = self.uniform(&(position * &Dim::Const(4)));
+    /// The address of the element of a buffer at a position, where elements have so many bytes.
+    pub(super) fn element(&mut self, pointer: V, position: &Dim, bytes: i64) -> V {
+        let bytes = self.uniform(&(position * &Dim::Const(bytes)));
         self.b.offset(pointer, bytes)
     }
 
-    /// The address that many elements of `f32` behind another.
-    pub(super) fn elements_behind(&mut self, pointer: V, count: V) -> V {
-        let size = self.b.i64(4);
+    /// The address that many elements behind another.
+    pub(super) fn elements_behind(&mut self, pointer: V, count: V, bytes: i64) -> V {
+        let size = self.b.i64(bytes);
         let bytes = self.b.mul(count, size);
         self.b.offset(pointer, bytes)
     }

@@ -4,7 +4,7 @@ use super::Conv;
 use crate::lower::cx::Cx;
 use numrsc_ir::{
     Dim,
-    kernel::{Compare, Elem, Ty, V},
+    kernel::{Compare, Ty, V},
 };
 
 pub(super) struct Halo {
@@ -12,6 +12,8 @@ pub(super) struct Halo {
     pub sizes: Vec<Dim>,
     blocks: i64,
     channels: i64,
+    /// Of an element.
+    bytes: i64,
 }
 
 /// Where a line of the copy comes from: the position of the operand's line, whether there is one, and where the copy's begins.
@@ -29,11 +31,16 @@ impl Halo {
         };
         let sizes =
             conv.output.iter().enumerate().map(|(d, n)| if d == 0 { size(0, &Dim::Const(rows)) } else { size(d, n) });
-        Halo { sizes: sizes.collect(), blocks: conv.in_blocks, channels: conv.channels }
+        Halo {
+            sizes: sizes.collect(),
+            blocks: conv.in_blocks,
+            channels: conv.channels,
+            bytes: conv.numbers.operand_bytes(),
+        }
     }
 
     pub(super) fn bytes(&self) -> Dim {
-        let bytes = &Dim::product(&self.sizes) * &Dim::Const(self.blocks * self.channels * 4);
+        let bytes = &Dim::product(&self.sizes) * &Dim::Const(self.blocks * self.channels * self.bytes);
         &bytes.ceil_div(&Dim::Const(64)) * &Dim::Const(64)
     }
 
@@ -82,7 +89,7 @@ impl Halo {
         if let Some(inside) = line.inside {
             (low, high) = (cx.b.select(inside, low, all), cx.b.select(inside, high, all));
         }
-        let target = cx.element(copy, &line.target);
+        let target = cx.element(copy, &line.target, self.bytes);
         let source = cx.uniform(&line.source);
         let operand = cx.pointer_of(conv.x);
         let buffer = cx.buffer_of(conv.x);
@@ -90,13 +97,13 @@ impl Halo {
         let lanes = if conv.channels == 1 { conv.lanes } else { conv.lanes.min(conv.channels) } as u32;
         for (from, to, copies) in [(zero, low, false), (low, high, true), (high, all, false)] {
             self.run(cx, from, to, lanes, &mut |cx, at, lanes| {
-                let ty = Ty::vector(Elem::F32, lanes);
+                let elem = conv.numbers.operand();
                 let x = if copies {
                     let index = cx.b.add(source, at);
                     cx.check_bounds(&elements, index, lanes, true);
-                    cx.b.load_fixed(ty, operand, index)
+                    cx.b.load_fixed(Ty::vector(elem, lanes), operand, index)
                 } else {
-                    cx.b.float(ty, 0.0)
+                    conv.numbers.zeros(cx, elem, i64::from(lanes))
                 };
                 cx.b.store(target, at, x);
             });

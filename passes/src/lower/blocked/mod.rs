@@ -18,7 +18,7 @@ use super::{
     shared::Shared,
     tile::ceil_div,
 };
-use crate::{Machine, Result};
+use crate::{Machine, Result, weights::product_operands};
 use depthwise::Depthwise;
 use direct::Direct;
 use numrsc_ir::{
@@ -27,7 +27,7 @@ use numrsc_ir::{
     kernel::{Elem, Ty, V},
 };
 use phases::Phases;
-use products::MAX_STEPS;
+use products::{MAX_STEPS, Numbers};
 use schedule::Schedule;
 use winograd::Winograd;
 
@@ -39,12 +39,14 @@ const READING: i64 = 1;
 /// Can a convolution with blocks be done as it is? All others are done without blocks.
 pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
     let Op::Conv { groups, in_block, out_block, .. } = &node.op else { return false };
-    let Op::Const { value: w } = &func.node(node.args[1]).op else { return false };
+    let [_, w] = product_operands(func, node);
+    let is_narrow = w != node.args[1];
+    let Op::Const { value: w } = &func.node(w).op else { return false };
     let is_vector = |b: i64| b == 1 || machine.blocks().any(|block| block == b);
     if !is_vector(*in_block)
         || !is_vector(*out_block)
         || *in_block + *out_block == 2
-        || w.dtype() != DType::F32
+        || (if is_narrow { !machine.pairs || *in_block == 1 } else { w.dtype() != DType::F32 })
         || w.is_empty()
         || w.rank() < 3
     {
@@ -78,7 +80,7 @@ fn is_depthwise(w: &Tensor, groups: i64) -> bool {
 
 /// Does a convolution keep its operand `v`, a constant, in an order of its own?
 pub(crate) fn packs(func: &Func, node: &Node, v: Value, machine: Machine) -> bool {
-    node.args.len() == 2 && node.args[1] == v && node.args[0] != v && suits(func, node, machine)
+    node.args.len() == 2 && product_operands(func, node)[1] == v && node.args[0] != v && suits(func, node, machine)
 }
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
@@ -115,6 +117,7 @@ struct Output {
     axes: Vec<Sym>,
     pixels: Dim,
     lanes: i64,
+    sum: Elem,
     /// What the result may take the memory of.
     in_place: Vec<Value>,
 }
@@ -131,13 +134,13 @@ impl Output {
             any.extend(unravel(&pixel, &shape[2..], &cx.extents));
         }
         let (sink, in_place) = (epilogue.sink(cx, pointer, &any), epilogue.in_place(cx, &any));
-        Output { sink, axes, pixels, lanes: conv.lanes, in_place }
+        Output { sink, axes, pixels, lanes: conv.lanes, sum: conv.numbers.sum(), in_place }
     }
 
     /// Finish and store the pixels `first..end` of a channel without blocks; they are in memory from `position` on.
     fn put_row(&self, cx: &mut Cx<'_>, channel: [&Dim; 2], (first, end): (V, V), memory: V, position: V) {
         let names = |s: &Sym| self.axes[..2].iter().position(|a| a == s).map(|a| channel[a].clone());
-        let ty = Ty::vector(Elem::F32, self.lanes as u32);
+        let ty = Ty::vector(self.sum, self.lanes as u32);
         self.sink.put_row(cx, (&self.axes[2], &names, &self.pixels), (first, end), (memory, position, ty));
     }
 
@@ -163,6 +166,7 @@ impl Output {
 struct Conv {
     x: Value,
     w: Value,
+    numbers: Numbers,
     images: Dim,
     /// Every channel by itself: a group is a vector of them then.
     depthwise: bool,
@@ -205,7 +209,12 @@ impl Conv {
         let Op::Conv { strides, dilations, groups, in_block, out_block, .. } = &node.op else {
             unreachable!("a convolution")
         };
-        let (x, w) = (node.args[0], node.args[1]);
+        let [x, w] = product_operands(frame.scope.func, node);
+        let numbers = match w == node.args[1] {
+            true => Numbers::Floats,
+            false if fits_byte(weights(frame, w)) => Numbers::Pairs(Elem::I8),
+            false => Numbers::Pairs(Elem::I16),
+        };
         let w_shape: Vec<i64> = weights(frame, w).shape().iter().map(|&n| n as i64).collect();
         let space = w_shape.len() - 2;
         let x_shape: Vec<Dim> = frame.scope.shape(x).iter().map(|d| shared.size(d)).collect();
@@ -216,10 +225,11 @@ impl Conv {
         let low = phases.low.iter().map(|d| shared.attribute(d)).collect();
         let outputs = w_shape[0] / groups;
         let inputs = if depthwise { *in_block } else { inputs_with_weights(weights(frame, w)) };
-        let slice = slice_for(inputs, *in_block);
+        let slice = slice_for(inputs, *in_block, numbers.at_once());
         Conv {
             x,
             w,
+            numbers,
             images: x_shape[0].clone(),
             depthwise,
             groups: if depthwise { groups / out_block } else { *groups },
@@ -277,7 +287,7 @@ impl Conv {
         [pairs, rest].into_iter().filter(|p| p.count * p.vectors > 0).collect()
     }
 
-    /// Weights in the order of use: group, panel, slice of channels, tap, channel of the slice, output of the panel. Outputs are numbered phase by phase; what is missing
+    /// Weights in the order of use: group, panel, slice of channels, tap, channel of the slice, output of the panel; channels that are multiplied at once are side by side. Outputs are numbered phase by phase; what is missing
     /// of the last vector, and taps that a phase does not have, are zeros.
     fn packed_weights(&self, frame: &Frame<'_>) -> Tensor {
         let w = weights(frame, self.w);
@@ -287,44 +297,64 @@ impl Conv {
             return transposed(&rows, &[0, 2, 1]);
         }
         let taps = w.shape()[2..].iter().product::<usize>() as i64;
-        let w = w.to_f64s();
+        let w = &match self.numbers {
+            Numbers::Pairs(Elem::I8) => Tensor::from_elems(DType::I8, w.shape().to_vec(), &w.elems()),
+            Numbers::Pairs(_) => Tensor::from_elems(DType::I16, w.shape().to_vec(), &w.elems()),
+            Numbers::Floats => w.clone(),
+        };
         let per_output = self.in_blocks * self.channels * taps;
         let source = self.phases.taps();
-        let mut out = Vec::with_capacity(w.len());
+        let (at_once, size) = (self.numbers.at_once(), w.dtype().size());
+        let mut out: Vec<u8> = Vec::with_capacity(w.bytes().len());
         for (group, panels) in (0..self.groups).flat_map(|g| self.panels().into_iter().map(move |p| (g, p))) {
             for panel in 0..panels.count {
                 let first = (panels.first + panel * panels.vectors) * self.lanes;
                 for (slice, tap) in (0..self.slices).flat_map(|s| (0..self.taps()).map(move |t| (s, t))) {
-                    for channel in slice * self.slice..(slice + 1) * self.slice {
-                        out.extend((first..first + panels.vectors * self.lanes).map(|n| {
-                            let (phase, output) = (n / self.outputs, group * self.outputs + n % self.outputs);
-                            let from = source.get(phase as usize).and_then(|taps| taps[tap as usize]);
-                            from.map_or(0.0, |t| w[(output * per_output + channel * taps + t) as usize] as f32)
-                        }));
+                    let channels = (slice * self.slice..(slice + 1) * self.slice).step_by(at_once as usize);
+                    let outputs = first..first + panels.vectors * self.lanes;
+                    let each = channels.flat_map(|c| outputs.clone().map(move |n| (c, n)));
+                    for (channel, n) in each.flat_map(|(c, n)| (c..c + at_once).map(move |c| (c, n))) {
+                        let (phase, output) = (n / self.outputs, group * self.outputs + n % self.outputs);
+                        match source.get(phase as usize).and_then(|taps| taps[tap as usize]) {
+                            Some(t) => {
+                                let at = (output * per_output + channel * taps + t) as usize * size;
+                                out.extend_from_slice(&w.bytes()[at..at + size]);
+                            }
+                            None => out.resize(out.len() + size, 0),
+                        }
                     }
                 }
             }
         }
-        Tensor::from_f32(&[out.len()], &out)
+        Tensor::new(w.dtype(), vec![out.len() / size], out.into()).expect("as many bytes as elements")
     }
+}
+
+/// Do all weights fit integers of 8 bits?
+fn fits_byte(w: &Tensor) -> bool {
+    w.to_i64s().is_some_and(|all| all.into_iter().all(|x| i8::try_from(x).is_ok()))
 }
 
 /// Input channels of a group up to the last one that has weights, but one at least.
 fn inputs_with_weights(w: &Tensor) -> i64 {
     let (inputs, taps) = (w.shape()[1], w.shape()[2..].iter().product::<usize>());
-    let is_zero = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) == 0.0;
+    // Zeros of either sign.
+    let sign = if w.dtype() == DType::F32 { 0x7f } else { 0xff };
+    let is_zero = |x: &[u8]| x[..x.len() - 1].iter().all(|b| *b == 0) && x[x.len() - 1] & sign == 0;
+    let size = w.dtype().size();
     let has_weights = |&c: &usize| {
-        let of_channel = w.bytes().chunks_exact(4 * taps).skip(c).step_by(inputs);
-        of_channel.into_iter().any(|taps| !taps.chunks_exact(4).all(is_zero))
+        let of_channel = w.bytes().chunks_exact(size * taps).skip(c).step_by(inputs);
+        of_channel.into_iter().any(|taps| !taps.chunks_exact(size).all(is_zero))
     };
     (0..inputs).rev().find(has_weights).map_or(1, |last| last as i64 + 1)
 }
 
 /// Channels of a slice: as many as are written out at most, or half of them where that leaves out enough channels without weights.
-fn slice_for(inputs: i64, block: i64) -> i64 {
-    let most = block.min(MAX_STEPS);
+fn slice_for(inputs: i64, block: i64, at_once: i64) -> i64 {
+    let steps = MAX_STEPS * at_once;
+    let most = block.min(steps);
     let rounded = |slice: i64| ceil_div(inputs, slice) * slice;
-    if most == MAX_STEPS && 8 * rounded(most / 2) <= 7 * rounded(most) { most / 2 } else { most }
+    if most == steps && 8 * rounded(most / 2) <= 7 * rounded(most) { most / 2 } else { most }
 }
 
 fn weights<'f>(frame: &Frame<'f>, w: Value) -> &'f Tensor {

@@ -1,5 +1,9 @@
 //! The innermost part: a few pixels times a few vectors of outputs, all accumulators in registers over the whole depth.
-use crate::lower::{cx::Cx, gemm::CACHE_LINE, tile::ceil_div};
+use crate::lower::{
+    cx::Cx,
+    gemm::CACHE_LINE,
+    tile::{add_pairs, ceil_div},
+};
 use numrsc_ir::{
     Dim,
     dim::Sym,
@@ -17,6 +21,46 @@ const FEW_PIXELS: i64 = 4;
 /// Channels of a block that are written out at most: with more of them, LLVM loads elements so early that registers run out.
 pub(super) const MAX_STEPS: i64 = 8;
 
+/// What is multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Numbers {
+    Floats,
+    /// Integers of 16 bits, two neighbouring channels at once, with weights of 8 or 16 bits.
+    Pairs(Elem),
+}
+
+impl Numbers {
+    pub(super) fn sum(self) -> Elem {
+        if self == Numbers::Floats { Elem::F32 } else { Elem::I32 }
+    }
+
+    pub(super) fn operand(self) -> Elem {
+        if self == Numbers::Floats { Elem::F32 } else { Elem::I16 }
+    }
+
+    pub(super) fn weight(self) -> Elem {
+        if let Numbers::Pairs(elem) = self { elem } else { Elem::F32 }
+    }
+
+    /// Channels that are multiplied at once.
+    pub(super) fn at_once(self) -> i64 {
+        if self == Numbers::Floats { 1 } else { 2 }
+    }
+
+    pub(super) fn operand_bytes(self) -> i64 {
+        self.operand().size()
+    }
+
+    pub(super) fn weight_bytes(self) -> i64 {
+        self.weight().size()
+    }
+
+    pub(super) fn zeros(self, cx: &mut Cx<'_>, elem: Elem, lanes: i64) -> V {
+        let ty = Ty::vector(elem, lanes as u32);
+        if self == Numbers::Floats { cx.b.float(ty, 0.0) } else { cx.b.int(ty, 0) }
+    }
+}
+
 /// Loops over the depth with what to add to positions in operand and weights; how many steps are written out inside of them, and how far each moves in the
 /// operand. Every step reads `vectors` vectors of weights, one after the other.
 pub(super) struct Products {
@@ -28,6 +72,7 @@ pub(super) struct Products {
     pub weights: V,
     pub vectors: i64,
     pub lanes: i64,
+    pub numbers: Numbers,
     /// Weights that all tiles of a block use before any of them uses the next ones, which lie behind them.
     pub round: i64,
 }
@@ -40,7 +85,7 @@ pub(super) struct Tile {
     count: i64,
 }
 
-/// Loads an element of a pixel by its number, so many elements behind a position.
+/// Loads an element of a pixel by its number, or those that are multiplied at once, so many elements behind a position.
 pub(super) type Load<'l> = dyn FnMut(&mut Cx<'_>, i64, (V, V)) -> V + 'l;
 
 impl Products {
@@ -48,8 +93,9 @@ impl Products {
     /// numbers because LLVM takes a sum of them apart and keeps an address in memory for every step of every pixel.
     pub(super) fn sums(&self, cx: &mut Cx<'_>, tile: &Tile, load: &mut Load<'_>) -> Vec<V> {
         let lanes = self.lanes as u32;
-        let wide = Ty::vector(Elem::F32, lanes);
-        let zeros = vec![cx.b.float(wide, 0.0); (tile.pixels * self.vectors) as usize];
+        let at_once = self.numbers.at_once();
+        let wide = Ty::vector(self.numbers.weight(), lanes * at_once as u32);
+        let zeros = vec![self.numbers.zeros(cx, self.numbers.sum(), self.lanes); (tile.pixels * self.vectors) as usize];
         cx.carry(&self.loops, &zeros, &mut |cx, sums| {
             let (x_at, w_at, x_step) = (cx.uniform(&self.x_at), cx.uniform(&self.w_at), cx.uniform(&self.x_step));
             self.fetch_next(cx, tile, w_at);
@@ -57,7 +103,7 @@ impl Products {
             for step in 0..self.steps {
                 let w: Vec<V> = (0..self.vectors)
                     .map(|j| {
-                        let offset = cx.b.i64((step * self.vectors + j) * self.lanes);
+                        let offset = cx.b.i64((step * self.vectors + j) * self.lanes * at_once);
                         let at = cx.b.add(w_at, offset);
                         cx.b.load_fixed(wide, self.weights, at)
                     })
@@ -66,8 +112,18 @@ impl Products {
                 let behind = cx.b.mul(x_step, number);
                 for (i, sums) in sums.chunks_mut(self.vectors as usize).enumerate() {
                     let x = load(cx, i as i64, (x_at, behind));
-                    let x = cx.b.splat(x, lanes);
-                    sums.iter_mut().zip(&w).for_each(|(sum, w)| *sum = cx.b.muladd(x, *w, *sum));
+                    for (sum, &w) in sums.iter_mut().zip(&w) {
+                        *sum = match self.numbers {
+                            Numbers::Floats => {
+                                let x = cx.b.splat(x, lanes);
+                                cx.b.muladd(x, w, *sum)
+                            }
+                            Numbers::Pairs(_) => {
+                                let x = cx.b.shuffle(x, x, (0..2 * lanes).map(|i| i % 2).collect());
+                                add_pairs(cx, x, w, *sum)
+                            }
+                        };
+                    }
                 }
             }
             sums
@@ -80,13 +136,17 @@ impl Products {
         if tile.count == 1 && tile.pixels <= FEW_PIXELS || cx.shared.sanitize || cx.shared.device {
             return;
         }
-        let lines = ceil_div(self.steps * self.vectors * self.lanes * 4, CACHE_LINE);
+        let lines = ceil_div(
+            self.steps * self.vectors * self.lanes * self.numbers.at_once() * self.numbers.weight_bytes(),
+            CACHE_LINE,
+        );
+        let bytes = self.numbers.weight_bytes();
         let share = ceil_div(lines, tile.count.max(1));
         // More tiles than that find fetched what they ask for.
         let (each, last) = (cx.b.i64(share), cx.b.i64(lines - share));
         let before = cx.b.mul(tile.number, each);
         let before = cx.b.binary(Binary::SMin, before, last);
-        let (line, next, size) = (cx.b.i64(CACHE_LINE), cx.b.i64(self.round * 4), cx.b.i64(4));
+        let (line, next, size) = (cx.b.i64(CACHE_LINE), cx.b.i64(self.round * bytes), cx.b.i64(bytes));
         let skipped = cx.b.mul(before, line);
         let distance = cx.b.add(next, skipped);
         let here = cx.b.mul(w_at, size);

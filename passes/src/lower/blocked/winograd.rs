@@ -4,7 +4,7 @@
 use super::{
     super::pointwise::Kernel,
     Conv, Output, Panels,
-    products::{MAX_STEPS, Products, most_pixels, tiles},
+    products::{MAX_STEPS, Numbers, Products, most_pixels, tiles},
     transform::Transform,
 };
 use crate::lower::{
@@ -46,6 +46,7 @@ pub(super) fn suits(conv: &Conv) -> bool {
         && conv.channels == conv.lanes
         && conv.groups == 1
         && !conv.depthwise
+        && conv.numbers == Numbers::Floats
         && !conv.plain
         && conv.phases.is_one()
         && conv.in_blocks * conv.lanes >= MIN_CHANNELS[0]
@@ -187,7 +188,7 @@ impl<'c> Winograd<'c> {
         let stride = cx.uniform(&self.scratch());
         let own = cx.b.mul(worker, stride);
         let seen = cx.b.offset(scratch, own);
-        let sums = cx.element(seen, &Dim::Const(self.sizes()[0]));
+        let sums = cx.element(seen, &Dim::Const(self.sizes()[0]), 4);
         let conv = self.conv;
         let sizes = [conv.images.clone(), self.blocks.clone(), Dim::Const(self.chunks)];
         let extent = Dim::product(&sizes);
@@ -350,16 +351,16 @@ impl<'c> Winograd<'c> {
         let conv = self.conv;
         let lanes = conv.lanes;
         let start = &(place * &Dim::Const(conv.out_vectors)) + first;
-        let weights = cx.element(weights, &(&start * &Dim::Const(conv.in_blocks * lanes * lanes)));
+        let weights = cx.element(weights, &(&start * &Dim::Const(conv.in_blocks * lanes * lanes)), 4);
         let row =
             |vector: &Dim, vectors: i64| &(&(place * &Dim::Const(vectors)) + vector) * &Dim::Const(self.most * lanes);
-        let seen = cx.element(unit.seen, &row(&Dim::ZERO, conv.in_blocks));
-        let sums = cx.element(unit.sums, &row(first_sum, self.part()));
+        let seen = cx.element(unit.seen, &row(&Dim::ZERO, conv.in_blocks), 4);
+        let sums = cx.element(unit.sums, &row(first_sum, self.part()), 4);
         let each = summed_blocks(conv);
         let most = most_pixels(self.registers, vectors);
         tiles(cx, count, self.block_tiles(), most, &mut |cx, tile| {
             let first = &tile.first;
-            let pointer = cx.element(seen, &(first * &Dim::Const(lanes)));
+            let pointer = cx.element(seen, &(first * &Dim::Const(lanes)), 4);
             let add_part = |cx: &mut Cx<'_>, part: &Dim, is_first: bool| {
                 let (steps, block) = (lanes.min(MAX_STEPS), cx.variable(&Dim::Const(each)));
                 let number = &(part * &Dim::Const(each)) + &Dim::sym(block.clone());
@@ -371,6 +372,7 @@ impl<'c> Winograd<'c> {
                     loops.push((part, parts));
                 }
                 let products = Products {
+                    numbers: Numbers::Floats,
                     x_at: &(&number * &Dim::Const(self.most * lanes)) + &channel,
                     w_at: &(&(&number * &Dim::Const(lanes)) + &channel) * &Dim::Const(vectors * lanes),
                     loops,
@@ -384,7 +386,7 @@ impl<'c> Winograd<'c> {
                 let results = products.sums(cx, tile, &mut |cx, i, (at, behind)| {
                     let first = cx.b.i64(i * lanes);
                     let behind = cx.b.add(first, behind);
-                    let pointer = cx.elements_behind(pointer, at);
+                    let pointer = cx.elements_behind(pointer, at, 4);
                     cx.b.load(Ty::F32, pointer, behind)
                 });
                 for (n, mut sum) in results.into_iter().enumerate() {

@@ -177,7 +177,9 @@ impl Entry {
             contract::packs(func, func.node(*u), v) || blocked::packs(func, func.node(*u), v, self.shared.machine)
         };
         let packed = |v: Value| !users(v).is_empty() && users(v).iter().all(|u| packs(u, v));
-        let packed_after = |&w: &Value| widened_weight(func, w).is_some() && packed(w);
+        let machine = self.shared.machine;
+        let narrow = |w: Value| users(w).iter().all(|u| blocked::packs(func, func.node(*u), v, machine));
+        let packed_after = |&w: &Value| widened_weight(func, w).is_some() && (packed(w) || narrow(w));
         let all_widened = !users(v).is_empty() && users(v).iter().all(packed_after);
         !func.results().contains(&v) && (packed(v) || all_widened)
     }
