@@ -109,9 +109,9 @@ impl<'g> X<'g> {
         let [outer, _, inner, parts] = &shape[..] else { refuse!("{} is not a batch of signals", self.ty()) };
         let [n1, n2, all, results] = [steps.n1, steps.n2, steps.sums() * steps.most, steps.results].map(Dim::from);
         let x = self.reshape(&[outer.clone(), n1, n2, inner.clone(), parts.clone()])?;
-        let sums = x.contract(g.constant(steps.first_table(dtype))?, &[], &[(1, 0)])?;
+        let sums = g.constant(steps.first_table(dtype))?.contract(x, &[], &[(0, 1)])?;
         let second = g.constant(steps.second_table(dtype))?;
-        let y = sums.contract(second, &[(4, 0)], &[(1, 1), (3, 2), (5, 3)])?;
+        let y = sums.contract(second, &[(0, 0)], &[(1, 3), (3, 1), (5, 2)])?;
         let at: Vec<i64> = steps.places.iter().map(|(sums, place)| (sums * steps.most + place) as i64).collect();
         let y = y.transpose(&[1, 2, 0, 3, 4])?.reshape(&[outer.clone(), inner.clone(), all, results])?;
         y.gather(g.ints(&at)?, 2, 0)
