@@ -190,10 +190,11 @@ impl Rows<'_> {
             let power =
                 |f: usize, [cos, sin]: [f64; 2]| (cos * cos + sin * sin) / if f == 0 || 2 * f == n { 2.0 } else { 1.0 };
             let (frequency, [cos, sin]) = found.max_by(|(f, a), (g, b)| power(*f, *a).total_cmp(&power(*g, *b)))?;
+            let is_wave = power(frequency, [cos, sin]) >= LEAST * n as f64 * energy;
             let wave = match (silent, cos.abs() >= sin.abs()) {
                 (true, _) => Wave { frequency: 0, sums: vec![vec![[0.0, 0.0]]] },
-                // Neither a wave, nor anything with a number in it that is none.
-                _ if !(power(frequency, [cos, sin]) >= LEAST * n as f64 * energy) => return None,
+                // Anything with a NaN in it is none either.
+                _ if !is_wave => return None,
                 (_, true) => Wave { frequency, sums: vec![vec![[cos.signum(), 0.0]]] },
                 (_, false) => Wave { frequency, sums: vec![vec![[0.0, sin.signum()]]] },
             };
@@ -291,7 +292,7 @@ mod tests {
                 (0..sizes.iter().product()).map(|i| ((i * i * 7 + 3 * i) % 31) as f32 / 31.0 - 0.4).collect();
             let x = Data::Tensor(Tensor::from_f32(&sizes, &x));
             let [is, should] =
-                [&after, &before].map(|f| eval(f, &[x.clone()]).unwrap()[0].as_tensor().unwrap().clone());
+                [&after, &before].map(|f| eval(f, std::slice::from_ref(&x)).unwrap()[0].as_tensor().unwrap().clone());
             assert_eq!((is.dtype(), is.shape()), (should.dtype(), should.shape()));
             let largest = 0.6 * N as f64 / 2.0;
             for (is, should) in is.to_f64s().iter().zip(should.to_f64s()) {

@@ -102,11 +102,18 @@ fn batch_norm<'g>(
     };
     let [scale, b, old_mean, old_var] = [aligned(scale)?, aligned(b)?, aligned(mean)?, aligned(var)?];
     let x = x.cast(to)?;
-    let apply = |mean: X<'g>, var: X<'g>| {
-        let factor = g.map([scale, var], |[s, v]| s / (v + epsilon).sqrt())?;
-        g.map([x, mean, factor, b], |[x, m, f, b]| ((x - m) * f + b).cast(dtype))
+    let factor = |var: X<'g>| g.map([scale, var], |[s, v]| s / (v + epsilon).sqrt());
+    let Some(momentum) = momentum else {
+        // Given statistics are one factor and one summand per channel, which is rounded once.
+        let factor = factor(old_var)?;
+        let summand = g.map([b, old_mean, factor], |[b, m, f]| {
+            let [b, m, f] = [b, m, f].map(|v| v.cast(DType::F64));
+            (b - m * f).cast(to)
+        })?;
+        return Ok(vec![g.map([x, factor, summand], |[x, f, s]| (x * f + s).cast(dtype))?]);
     };
-    let Some(momentum) = momentum else { return Ok(vec![apply(old_mean, old_var)?]) };
+    let apply =
+        |mean: X<'g>, var: X<'g>| g.map([x, mean, factor(var)?, b], |[x, m, f, b]| ((x - m) * f + b).cast(dtype));
     let axes: Vec<usize> = (0..shape.len()).filter(|&a| if spatial { a != 1 } else { a == 0 }).collect();
     let [new_mean, new_var] = moments(x, &axes)?;
     let mut outputs = vec![apply(new_mean, new_var)?];
