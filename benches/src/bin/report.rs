@@ -1,6 +1,6 @@
 //! Runs all benchmarks and writes their results into `docs/benchmarks.md`, between the comments that mark them.
 //!
-//! `cargo run --release -p numrsc-benches --bin report [accuracy|conv|load|size|embed|devices|compile|import …]`; without arguments, all of them.
+//! `cargo run --release -p numrsc-benches --bin report [accuracy|gemm|conv|load|size|embed|devices|compile|import …]`; without arguments, all of them.
 use numrsc_benches::document;
 use std::{
     env,
@@ -8,8 +8,9 @@ use std::{
 };
 
 /// Block in the document, program, arguments.
-const BLOCKS: [(&str, &str, &[&str]); 8] = [
+const BLOCKS: [(&str, &str, &[&str]); 9] = [
     ("accuracy", "accuracy", &["--markdown"]),
+    ("gemm", "gemm", &["--markdown"]),
     ("conv", "conv", &["--markdown"]),
     ("load", "load", &["--markdown"]),
     ("size", "size", &["--markdown"]),
