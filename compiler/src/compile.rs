@@ -187,7 +187,7 @@ pub struct Options {
     pub without_rules: Vec<String>,
     /// Check every access of memory at run time.
     pub sanitize: bool,
-    /// What a convolution may be off by where it could be exact, relative to the largest sum of magnitudes `∑|x||w|` of an element of its result.
+    /// What a convolution or product may be off by where it could be exact, relative to the largest sum of magnitudes `∑|x||w|` of an element of its result.
     pub tolerance: f64,
     /// Schedules that were measured; see [`crate::tune`].
     pub tuning: Option<Arc<Tuning>>,

@@ -75,7 +75,7 @@ impl Build {
         self
     }
 
-    /// What a convolution may be off by where it could be exact, relative to the largest sum of magnitudes of an element of its result: with 2e-5 or more,
+    /// What a convolution or product may be off by where it could be exact, relative to the largest sum of magnitudes of an element of its result: with 2e-5 or more,
     /// 3x3 convolutions are computed with fewer products.
     #[must_use]
     pub fn tolerance(mut self, tolerance: f64) -> Build {
