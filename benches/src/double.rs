@@ -44,9 +44,7 @@ fn wide_scalar(f: &Scalar) -> Scalar {
 
 /// The same function over `f64`.
 pub fn in_f64(func: &Func) -> Result<Func> {
-    let mut out = Func::new();
-    out.param_names.clone_from(&func.param_names);
-    out.result_names.clone_from(&func.result_names);
+    let mut out = func.named_alike();
     let mut places: Vec<Value> = vec![];
     let types = |types: &[Type]| types.iter().map(wide_type).collect();
     for (_, node) in func.values() {

@@ -34,6 +34,12 @@ impl Func {
         Func::default()
     }
 
+    /// An empty function whose parameters and results will have the names that they have here.
+    #[must_use]
+    pub fn named_alike(&self) -> Func {
+        Func { param_names: self.param_names.clone(), result_names: self.result_names.clone(), ..Func::default() }
+    }
+
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -149,8 +155,7 @@ impl Func {
     }
 
     fn filtered(&self, keep: &dyn Fn(Value) -> bool) -> Func {
-        let mut out =
-            Func { param_names: self.param_names.clone(), result_names: self.result_names.clone(), ..Func::default() };
+        let mut out = self.named_alike();
         let mut place: HashMap<Value, Value> = HashMap::new();
         for (v, node) in self.values().filter(|(v, _)| keep(*v)) {
             let args: Vec<Value> = node.args.iter().map(|a| place[a]).collect();
@@ -164,12 +169,7 @@ impl Func {
     /// The same function with every dimension replaced by `f` of it.
     #[must_use]
     pub fn map_dims(&self, f: &dyn Fn(&Dim) -> Dim) -> Func {
-        let mut out = Func {
-            results: self.results.clone(),
-            param_names: self.param_names.clone(),
-            result_names: self.result_names.clone(),
-            ..Func::default()
-        };
+        let mut out = Func { results: self.results.clone(), ..self.named_alike() };
         for n in &self.nodes {
             out.append(Node { op: n.op.map_dims(f), args: n.args.clone(), ty: n.ty.map_dims(f) });
         }

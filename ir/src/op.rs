@@ -197,6 +197,20 @@ impl Op {
         }
     }
 
+    /// The op with other functions nested in it.
+    pub fn map_bodies<E>(
+        &self,
+        mut f: impl FnMut(&Func) -> std::result::Result<Func, E>,
+    ) -> std::result::Result<Op, E> {
+        Ok(match self {
+            Op::If { then, or, types } => Op::If { then: f(then)?.into(), or: f(or)?.into(), types: types.clone() },
+            Op::Loop { states, body, types } => {
+                Op::Loop { states: *states, body: f(body)?.into(), types: types.clone() }
+            }
+            op => op.clone(),
+        })
+    }
+
     /// The types this op states for its results; they may introduce symbols.
     pub fn stated_types(&self) -> &[Type] {
         match self {

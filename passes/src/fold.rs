@@ -13,9 +13,7 @@ const REPEATED: usize = 1 << 26;
 
 /// The function with constant nodes computed.
 pub fn fold(func: &Func) -> Result<Func> {
-    let mut folder = Folder { func, out: Func::new(), known: HashMap::new(), placed: HashMap::new() };
-    folder.out.param_names.clone_from(&func.param_names);
-    folder.out.result_names.clone_from(&func.result_names);
+    let mut folder = Folder { func, out: func.named_alike(), known: HashMap::new(), placed: HashMap::new() };
     for (v, node) in func.values() {
         match folder.constant(v) {
             Some(value) => drop(folder.known.insert(v, value)),

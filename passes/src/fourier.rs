@@ -2,9 +2,9 @@
 //! convolution or a product of matrices. They are done in two short steps instead of a long one ([`numrsc_ir::build::TwoSteps`]).
 //!
 //! This changes results by rounding, as Winograd's algorithm does, and `--tolerance` decides about both.
-use crate::{Error, Result};
+use crate::{Result, rebuild::rebuild};
 use numrsc_ir::{
-    DType, Dim, Func, Node, Op, Tensor, Type, Value,
+    DType, Dim, Func, Node, Op, Tensor, Type,
     build::{Graph, TwoSteps, Wave, X},
 };
 use std::f64::consts::TAU;
@@ -29,31 +29,13 @@ pub fn fourier(func: &Func, tolerance: f64) -> Result<Func> {
     if tolerance < ERROR {
         return Ok(func.clone());
     }
-    let mut out = Func::new();
-    out.param_names.clone_from(&func.param_names);
-    out.result_names.clone_from(&func.result_names);
-    let mut placed: Vec<Value> = Vec::with_capacity(func.nodes().len());
-    for (_, node) in func.values() {
-        let args: Vec<Value> = node.args.iter().map(|a| placed[a.0 as usize]).collect();
-        let op = match &node.op {
-            Op::If { then, or, types } => {
-                let [then, or] = [then, or].map(|f| fourier(f, tolerance));
-                Op::If { then: then?.into(), or: or?.into(), types: types.clone() }
-            }
-            Op::Loop { states, body, types } => {
-                Op::Loop { states: *states, body: fourier(body, tolerance)?.into(), types: types.clone() }
-            }
-            op => op.clone(),
-        };
-        let value = match product(func, node).map(|p| Ok((p.signal, p.in_two_steps(func, node)?))) {
-            Some(Ok((signal, Some(part)))) => out.inline(&part, &[args[signal]]).map(|results| results[0]),
-            Some(Err(e)) => Err(e),
-            Some(Ok((_, None))) | None => out.push(op, &args),
-        };
-        placed.push(value.map_err(|e| Error::Invalid { pass: "fourier", message: e.to_string() })?);
-    }
-    out.set_results(func.results().iter().map(|r| placed[r.0 as usize]).collect());
-    Ok(out.without_dead_nodes())
+    rebuild(func, "fourier", &|new, node, op, args| {
+        let Some(product) = product(new.func, node) else { return new.push(op, &args) };
+        match product.in_two_steps(new.func, node).map_err(|e| new.invalid(&e))? {
+            Some(part) => Ok(new.out.inline(&part, &[args[product.signal]]).map_err(|e| new.invalid(&e))?[0]),
+            None => new.push(op, &args),
+        }
+    })
 }
 
 /// A product of a signal and constant rows.

@@ -1,6 +1,10 @@
 //! Convolutions of floats that were integers of 8 bits multiply the integers: `(q - z) * s` on both sides is one scale of a sum of integers. That sum is exact where floats are
 //! rounded, weights stay narrow, and machines multiply pairs of 16-bit integers as fast as one float. Only where blocks of channels can follow: their kernels are the ones that pay.
-use crate::{Error, Machine, Result, layout::has_blocks};
+use crate::{
+    Machine, Result,
+    layout::has_blocks,
+    rebuild::{Rebuild, rebuild},
+};
 use numrsc_ir::{
     DType, Data, Elems, Env, Func, Lit, Node, Op, Scalar, ScalarFn, Tensor, Value, eval_op,
     scalar::{Call, Step},
@@ -11,30 +15,10 @@ pub fn integers(func: &Func, machine: Machine) -> Result<Func> {
     if !machine.pairs {
         return Ok(func.clone());
     }
-    let mut out = Func::new();
-    out.param_names.clone_from(&func.param_names);
-    out.result_names.clone_from(&func.result_names);
-    let mut placed: Vec<Value> = Vec::with_capacity(func.nodes().len());
-    for (_, node) in func.values() {
-        let args: Vec<Value> = node.args.iter().map(|a| placed[a.0 as usize]).collect();
-        let op = match &node.op {
-            Op::If { then, or, types } => Op::If {
-                then: integers(then, machine)?.into(),
-                or: integers(or, machine)?.into(),
-                types: types.clone(),
-            },
-            Op::Loop { states, body, types } => {
-                Op::Loop { states: *states, body: integers(body, machine)?.into(), types: types.clone() }
-            }
-            op => op.clone(),
-        };
-        placed.push(match operands(func, node, machine) {
-            Some(operands) => operands.convolved(&mut out, op, node, &placed)?,
-            None => push(&mut out, op, &args)?,
-        });
-    }
-    out.set_results(func.results().iter().map(|r| placed[r.0 as usize]).collect());
-    Ok(out.without_dead_nodes())
+    rebuild(func, "integers", &|new, node, op, args| match operands(new.func, node, machine) {
+        Some(operands) => operands.convolved(new, op, node),
+        None => new.push(op, &args),
+    })
 }
 
 /// What `(q - zero) * scale` is of a tensor `q` of integers of 8 bits; there is one scale, or one per output channel.
@@ -122,7 +106,7 @@ impl Quantised {
     }
 
     /// `q - zero`.
-    fn shifted(&self, out: &mut Func, placed: &[Value]) -> Result<Value> {
+    fn shifted(&self, new: &mut Rebuild<'_>) -> Result<Value> {
         let steps = [
             Step::Arg(0),
             Step::Call(Call { f: ScalarFn::Cast, args: vec![0], to: Some(DType::I32) }),
@@ -130,29 +114,25 @@ impl Quantised {
             Step::Call(Call { f: ScalarFn::Sub, args: vec![1, 2], to: None }),
         ];
         let root = if self.zero == 0 { 1 } else { 3 };
-        push(out, Op::Map { f: Scalar::new(&steps[..=root], root) }, &[placed[self.q.0 as usize]])
+        new.push(Op::Map { f: Scalar::new(&steps[..=root], root) }, &[new.placed(self.q)])
     }
 }
 
 impl Operands {
     /// The convolution of the integers, times the scales.
-    fn convolved(&self, out: &mut Func, op: Op, node: &Node, placed: &[Value]) -> Result<Value> {
-        let args = [self.x.shifted(out, placed)?, self.w.shifted(out, placed)?];
-        let sums = push(out, op, &args)?;
+    fn convolved(&self, new: &mut Rebuild<'_>, op: Op, node: &Node) -> Result<Value> {
+        let args = [self.x.shifted(new)?, self.w.shifted(new)?];
+        let sums = new.push(op, &args)?;
         let scales: Vec<f32> = self.w.scales.iter().map(|s| s * self.x.scales[0]).collect();
         let cast = Step::Call(Call { f: ScalarFn::Cast, args: vec![0], to: Some(DType::F32) });
         let mul = Step::Call(Call { f: ScalarFn::Mul, args: vec![1, 2], to: None });
         let scaled = |by: Step| Op::Map { f: Scalar::new(&[Step::Arg(0), cast.clone(), by, mul.clone()], 3) };
         if let [scale] = scales[..] {
-            return push(out, scaled(Step::Lit(Lit::float(DType::F32, scale.into()))), &[sums]);
+            return new.push(scaled(Step::Lit(Lit::float(DType::F32, scale.into()))), &[sums]);
         }
-        let k = push(out, Op::Const { value: Tensor::from_f32(&[scales.len()], &scales) }, &[])?;
+        let k = new.push(Op::Const { value: Tensor::from_f32(&[scales.len()], &scales) }, &[])?;
         let shape = node.ty.as_tensor().map_or(vec![], |t| t.shape.clone());
-        let k = push(out, Op::Broadcast { shape, axes: vec![1] }, &[k])?;
-        push(out, scaled(Step::Arg(1)), &[sums, k])
+        let k = new.push(Op::Broadcast { shape, axes: vec![1] }, &[k])?;
+        new.push(scaled(Step::Arg(1)), &[sums, k])
     }
-}
-
-fn push(out: &mut Func, op: Op, args: &[Value]) -> Result<Value> {
-    out.push(op, args).map_err(|e| Error::Invalid { pass: "integers", message: e.to_string() })
 }

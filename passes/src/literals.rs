@@ -5,9 +5,7 @@ use numrsc_ir::{DType, Func, Lit, Op, Scalar, Tensor, Value, scalar::Step};
 use std::collections::HashMap;
 
 pub fn literals(func: &Func) -> Result<Func> {
-    let mut out = Func::new();
-    out.param_names.clone_from(&func.param_names);
-    out.result_names.clone_from(&func.result_names);
+    let mut out = func.named_alike();
     let mut placed: HashMap<Value, Value> = HashMap::new();
     let mut same: HashMap<Value, Lit> = HashMap::new();
     for (v, node) in func.values() {
@@ -26,12 +24,6 @@ pub fn literals(func: &Func) -> Result<Func> {
                 args.retain(|a| !same.contains_key(a));
                 Op::Map { f }
             }
-            Op::If { then, or, types } => {
-                Op::If { then: literals(then)?.into(), or: literals(or)?.into(), types: types.clone() }
-            }
-            Op::Loop { states, body, types } => {
-                Op::Loop { states: *states, body: literals(body)?.into(), types: types.clone() }
-            }
             // A part of what repeats one number repeats it as well: equal ones are one node then.
             Op::Slice { sizes, .. } if same.contains_key(&v) => match &func.node(args[0]).op {
                 Op::Broadcast { axes, .. } if axes.is_empty() => {
@@ -40,7 +32,7 @@ pub fn literals(func: &Func) -> Result<Func> {
                 }
                 _ => node.op.clone(),
             },
-            other => other.clone(),
+            other => other.map_bodies(literals)?,
         };
         let args: Vec<Value> = args.iter().map(|a| placed[a]).collect();
         let at = out.push(op, &args).map_err(|e| Error::Invalid { pass: "literals", message: e.to_string() })?;

@@ -1,8 +1,9 @@
 //! Products of integers of 32 bits whose operands need no more than 16 read them as such, where the machine multiplies pairs of these and adds up the products in
 //! one instruction. Nothing is rounded and nothing wraps around: the bits are the same.
 use crate::{
-    Error, Machine, Result,
+    Machine, Result,
     lower::{fits, packs},
+    rebuild::rebuild,
 };
 use numrsc_ir::{DType, Data, Env, Func, Node, Op, Scalar, ScalarFn, Tensor, Type, Value, eval_op};
 
@@ -11,34 +12,16 @@ pub fn narrow(func: &Func, machine: Machine) -> Result<Func> {
     if !machine.pairs {
         return Ok(func.clone());
     }
-    let mut out = Func::new();
-    out.param_names.clone_from(&func.param_names);
-    out.result_names.clone_from(&func.result_names);
-    let mut placed: Vec<Value> = Vec::with_capacity(func.nodes().len());
-    for (_, node) in func.values() {
-        let mut args: Vec<Value> = node.args.iter().map(|a| placed[a.0 as usize]).collect();
-        if let Some(operands) = narrowed(func, node) {
-            for (arg, operand) in args.iter_mut().zip(operands) {
-                let x = match operand {
-                    Operand::Constant(value) => push(&mut out, Op::Const { value }, &[])?,
-                    Operand::Computed => push(&mut out, cast(DType::I16), &[*arg])?,
-                };
-                *arg = push(&mut out, cast(DType::I32), &[x])?;
-            }
+    rebuild(func, "narrow", &|new, node, op, mut args| {
+        for (arg, operand) in args.iter_mut().zip(narrowed(new.func, node).into_iter().flatten()) {
+            let x = match operand {
+                Operand::Constant(value) => new.push(Op::Const { value }, &[])?,
+                Operand::Computed => new.push(cast(DType::I16), &[*arg])?,
+            };
+            *arg = new.push(cast(DType::I32), &[x])?;
         }
-        let op = match &node.op {
-            Op::If { then, or, types } => {
-                Op::If { then: narrow(then, machine)?.into(), or: narrow(or, machine)?.into(), types: types.clone() }
-            }
-            Op::Loop { states, body, types } => {
-                Op::Loop { states: *states, body: narrow(body, machine)?.into(), types: types.clone() }
-            }
-            op => op.clone(),
-        };
-        placed.push(push(&mut out, op, &args)?);
-    }
-    out.set_results(func.results().iter().map(|r| placed[r.0 as usize]).collect());
-    Ok(out.without_dead_nodes())
+        new.push(op, &args)
+    })
 }
 
 enum Operand {
@@ -95,8 +78,4 @@ fn narrow_constant(value: &Tensor, types: &[DType]) -> Option<Tensor> {
 
 fn cast(to: DType) -> Op {
     Op::Map { f: Scalar::convert(ScalarFn::Cast, to) }
-}
-
-fn push(out: &mut Func, op: Op, args: &[Value]) -> Result<Value> {
-    out.push(op, args).map_err(|e| Error::Invalid { pass: "narrow", message: e.to_string() })
 }

@@ -1,7 +1,7 @@
 //! Loops of a few rounds, known when compiling, become what they do: rules and fusion then see across rounds.
 use crate::{Error, Result};
 use numrsc_ir::{DType, Dim, Func, Node, Op, Tensor, Value};
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 /// More rounds are left to a loop.
 const MAX_ROUNDS: i64 = 8;
@@ -10,9 +10,7 @@ const MAX_NODES: usize = 400;
 
 /// The function without short loops.
 pub fn unroll(func: &Func) -> Result<Func> {
-    let mut out = Func::new();
-    out.param_names.clone_from(&func.param_names);
-    out.result_names.clone_from(&func.result_names);
+    let mut out = func.named_alike();
     let mut placed: HashMap<Value, Value> = HashMap::new();
     // The results of loops that are gone.
     let mut taken: HashMap<Value, Vec<Value>> = HashMap::new();
@@ -22,20 +20,13 @@ pub fn unroll(func: &Func) -> Result<Func> {
             continue;
         }
         let args: Vec<Value> = node.args.iter().map(|a| placed[a]).collect();
-        let op = match &node.op {
-            Op::If { then, or, types } => {
-                Op::If { then: unroll(then)?.into(), or: unroll(or)?.into(), types: types.clone() }
-            }
-            Op::Loop { states, body, types } => {
-                let body: Arc<Func> = unroll(body)?.into();
-                if let Some(rounds) = rounds(func, node, &body) {
-                    taken.insert(v, rounds_of(&mut out, &body, *states as usize, rounds, &args)?);
-                    continue;
-                }
-                Op::Loop { states: *states, body, types: types.clone() }
-            }
-            other => other.clone(),
-        };
+        let op = node.op.map_bodies(unroll)?;
+        if let Op::Loop { states, body, .. } = &op
+            && let Some(rounds) = rounds(func, node, body)
+        {
+            taken.insert(v, rounds_of(&mut out, body, *states as usize, rounds, &args)?);
+            continue;
+        }
         placed.insert(v, out.push(op, &args).map_err(|e| invalid(&e))?);
     }
     out.set_results(func.results().iter().map(|r| placed[r]).collect());

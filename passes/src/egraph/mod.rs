@@ -171,9 +171,7 @@ impl Optimiser {
     }
 
     fn function(&mut self, func: &Func) -> Result<Func> {
-        let mut out = Func::new();
-        out.param_names.clone_from(&func.param_names);
-        out.result_names.clone_from(&func.result_names);
+        let mut out = func.named_alike();
         let mut placed: HashMap<Value, Value> = HashMap::new();
         for p in func.params() {
             placed.insert(p, out.param(func.ty(p).clone()).map_err(|e| invalid(&e))?);
@@ -182,7 +180,7 @@ impl Optimiser {
             match piece {
                 Piece::Node(v) if placed.contains_key(&v) => {}
                 Piece::Node(v) => {
-                    let op = self.nested(&func.node(v).op)?;
+                    let op = func.node(v).op.map_bodies(|body| self.function(body))?;
                     let args: Vec<Value> = func.node(v).args.iter().map(|a| placed[a]).collect();
                     placed.insert(v, out.push(op, &args).map_err(|e| invalid(&e))?);
                 }
@@ -197,19 +195,6 @@ impl Optimiser {
         }
         out.set_results(func.results().iter().map(|r| placed[r]).collect());
         Ok(out.without_dead_nodes())
-    }
-
-    /// The op with its nested functions optimised.
-    fn nested(&mut self, op: &Op) -> Result<Op> {
-        Ok(match op {
-            Op::If { then, or, types } => {
-                Op::If { then: self.function(then)?.into(), or: self.function(or)?.into(), types: types.clone() }
-            }
-            Op::Loop { states, body, types } => {
-                Op::Loop { states: *states, body: self.function(body)?.into(), types: types.clone() }
-            }
-            other => other.clone(),
-        })
     }
 
     fn region(&mut self, func: Func, known: Vec<Known>) -> Result<Arc<Optimised>> {

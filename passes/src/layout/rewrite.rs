@@ -82,9 +82,7 @@ pub(super) struct Rewrite<'f> {
 impl<'f> Rewrite<'f> {
     pub(super) fn new(func: &'f Func, machine: Machine, blocked: &'f [bool]) -> Rewrite<'f> {
         let n = func.nodes().len();
-        let mut out = Func::new();
-        out.param_names.clone_from(&func.param_names);
-        out.result_names.clone_from(&func.result_names);
+        let out = func.named_alike();
         Rewrite { func, machine, blocked, odd: vec![false; n], out, plain: vec![None; n], in_blocks: vec![None; n] }
     }
 
@@ -102,15 +100,7 @@ impl<'f> Rewrite<'f> {
                 continue;
             }
             let args = node.args.iter().map(|&a| self.plain(a)).collect::<Result<Vec<Value>>>()?;
-            let op = match &node.op {
-                Op::If { then, or, types } => {
-                    Op::If { then: nested(then)?.into(), or: nested(or)?.into(), types: types.clone() }
-                }
-                Op::Loop { states, body, types } => {
-                    Op::Loop { states: *states, body: nested(body)?.into(), types: types.clone() }
-                }
-                op => op.clone(),
-            };
+            let op = node.op.map_bodies(nested)?;
             self.plain[at] = Some(if self.odd[at] { self.without_blocks(op, &args)? } else { self.push(op, &args)? });
         }
         let results = self.func.results().iter().map(|&r| self.plain(r)).collect::<Result<Vec<Value>>>()?;

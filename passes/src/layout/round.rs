@@ -53,9 +53,7 @@ struct Round<'f> {
 impl<'f> Round<'f> {
     fn new(func: &'f Func, machine: Machine) -> Round<'f> {
         let n = func.nodes().len();
-        let mut out = Func::new();
-        out.param_names.clone_from(&func.param_names);
-        out.result_names.clone_from(&func.result_names);
+        let out = func.named_alike();
         let (filler, wanted) = (vec![None; n], vec![false; n]);
         let mut round = Round { func, machine, filler, wanted, out, plain: vec![None; n], wide: vec![None; n] };
         for (v, node) in func.values() {

@@ -1,0 +1,46 @@
+//! Passes that look at one node at a time: a function is made anew, node by node, and so are the functions nested in it.
+use crate::{Error, Result};
+use numrsc_ir::{Func, Node, Op, Value};
+
+/// A function in the course of being made anew.
+pub(crate) struct Rebuild<'f> {
+    pass: &'static str,
+    /// The function as it was.
+    pub func: &'f Func,
+    /// What there is of the new one.
+    pub out: Func,
+    placed: Vec<Value>,
+}
+
+/// What a pass makes of a node, whose operands are there already. The op is the node's, with its nested functions made anew.
+pub(crate) type NodeFn<'a> = dyn Fn(&mut Rebuild<'_>, &Node, Op, Vec<Value>) -> Result<Value> + 'a;
+
+/// The function with every node as the pass makes it, without the nodes that nothing needs any more.
+pub(crate) fn rebuild(func: &Func, pass: &'static str, node_fn: &NodeFn<'_>) -> Result<Func> {
+    let mut new = Rebuild { pass, func, out: func.named_alike(), placed: Vec::with_capacity(func.nodes().len()) };
+    for node in func.nodes() {
+        let op = node.op.map_bodies(|body| rebuild(body, pass, node_fn))?;
+        let args = node.args.iter().map(|&a| new.placed(a)).collect();
+        let value = node_fn(&mut new, node, op, args)?;
+        new.placed.push(value);
+    }
+    let results = func.results().iter().map(|&r| new.placed(r)).collect();
+    new.out.set_results(results);
+    Ok(new.out.without_dead_nodes())
+}
+
+impl Rebuild<'_> {
+    /// What became of a node that came before.
+    pub(crate) fn placed(&self, v: Value) -> Value {
+        self.placed[v.0 as usize]
+    }
+
+    pub(crate) fn push(&mut self, op: Op, args: &[Value]) -> Result<Value> {
+        self.out.push(op, args).map_err(|e| self.invalid(&e))
+    }
+
+    /// What the pass made is not valid: a bug of the pass.
+    pub(crate) fn invalid(&self, e: &numrsc_ir::Error) -> Error {
+        Error::Invalid { pass: self.pass, message: e.to_string() }
+    }
+}
