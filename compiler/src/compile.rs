@@ -71,6 +71,12 @@ pub const PIPELINE: &[Pass] = &[
         }),
     },
     Pass {
+        name: "scales",
+        from: Level::O2,
+        why: "after rules have put functions of elements together, wherever their regions ended",
+        step: Step::Tensor(|func, cx| numrsc_passes::scales(func, cx.tolerance)),
+    },
+    Pass {
         name: "widen",
         from: Level::O2,
         why: "after rules, which need not know of it, and before folding converts what weights it should",

@@ -135,11 +135,24 @@ impl Dim {
         {
             return (x + &(&rest * &Dim::Const(a))).floor_div(&Dim::Const(product));
         }
+        if let Some((dividend, divisor)) = self.reduced_by(b) {
+            return dividend.floor_div(&divisor);
+        }
         let range = self.range(&Range::of_sym);
         if b.as_const().is_some_and(|c| c > 0 && range.low >= 0 && range.high < c) {
             return Dim::ZERO;
         }
         Dim::from_atom(Atom::FloorDiv(self.clone(), b.clone()))
+    }
+
+    /// Dividend and divisor without a common factor: `floor((g*x + k) / (g*b)) = floor((x + floor(k / g)) / b)`. What is left of `k` is that `0 <= k - g*floor(k / g) < g`
+    /// never reaches the next multiple.
+    fn reduced_by(&self, b: &Dim) -> Option<(Dim, Dim)> {
+        let c = b.as_const().filter(|&c| c > 0)?;
+        let terms = self.terms();
+        let g = terms.iter().filter(|t| !t.factors.is_empty()).fold(c, |g, t| gcd(g, t.coef));
+        let reduced = |t: &Term| Term { coef: floor_div(t.coef, g), factors: t.factors.clone() };
+        (g > 1).then(|| (Dim::from_terms(terms.iter().map(reduced).collect()), Dim::Const(c / g)))
     }
 
     /// `(x, a, rest)` if this is `floor(x / a) + rest` for a positive constant, without other quotients.
@@ -475,6 +488,10 @@ pub(crate) fn sym_text(s: &Sym) -> Cow<'_, str> {
 }
 
 /// Floor division for a non-zero divisor (not `i64::MIN / -1`).
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }.abs()
+}
+
 fn floor_div(a: i64, b: i64) -> i64 {
     let q = a / b;
     if a % b != 0 && (a < 0) != (b < 0) { q - 1 } else { q }
@@ -625,6 +642,21 @@ mod tests {
         assert_eq!(half.floor_div(&Dim::Const(2)), q.floor_div(&Dim::Const(4)));
         let sum = &(&b + &q) * &(&b - &Dim::ONE);
         assert_eq!(sum.exact_div(&(&b + &q)), Some(&b - &Dim::ONE));
+    }
+
+    #[test]
+    fn division_loses_common_factors() {
+        for (factor, constant, divisor, expected) in [(8, 3, 112, 0), (8, 15, 112, 1), (8, -1, 16, -1), (-6, 4, 9, 1)] {
+            let dividend = &(&s("t") * &Dim::Const(factor)) + &Dim::Const(constant);
+            let quotient = dividend.floor_div(&Dim::Const(divisor));
+            let g = super::gcd(factor, divisor);
+            let reduced = &(&s("t") * &Dim::Const(factor / g)) + &Dim::Const(expected);
+            assert_eq!(quotient, reduced.floor_div(&Dim::Const(divisor / g)));
+            for t in 0..50 {
+                let exact = super::floor_div(factor * t + constant, divisor);
+                assert_eq!(quotient.eval(&|_| Some(t)), Some(exact), "({factor} * {t} + {constant}) / {divisor}");
+            }
+        }
     }
 
     #[test]

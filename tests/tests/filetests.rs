@@ -137,6 +137,16 @@ fn widen() {
     });
 }
 
+/// With the tolerance that is the default.
+#[test]
+fn scales() {
+    run("scales", |input| {
+        let scaled = numrsc_passes::scales(&function(input), 1e-6).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        verify(&scaled).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        scaled.to_string()
+    });
+}
+
 #[test]
 fn integers() {
     run("integers", |input| {
