@@ -33,6 +33,12 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(|func, _| Ok(func.without_dead_nodes())),
     },
     Pass {
+        name: "widen",
+        from: Level::O2,
+        why: "before everything that looks at types: nothing behind it need know of floats of 16 bits, and folding converts what weights it should",
+        step: Step::Tensor(|func, cx| numrsc_passes::widen(func, cx.tolerance)),
+    },
+    Pass {
         name: "unroll",
         from: Level::O2,
         why: "before everything that looks at single nodes: the rounds of short loops are ordinary nodes then",
@@ -75,12 +81,6 @@ pub const PIPELINE: &[Pass] = &[
         from: Level::O2,
         why: "after rules have put functions of elements together, wherever their regions ended",
         step: Step::Tensor(|func, cx| numrsc_passes::scales(func, cx.tolerance)),
-    },
-    Pass {
-        name: "widen",
-        from: Level::O2,
-        why: "after rules, which need not know of it, and before folding converts what weights it should",
-        step: Step::Tensor(|func, _| numrsc_passes::widen(func)),
     },
     Pass {
         name: "fold-again",
@@ -193,7 +193,8 @@ pub struct Options {
     pub without_rules: Vec<String>,
     /// Check every access of memory at run time.
     pub sanitize: bool,
-    /// What a convolution or product may be off by where it could be exact, relative to the largest sum of magnitudes `∑|x||w|` of an element of its result.
+    /// What a convolution or product may be off by where it could be exact, relative to the largest sum of magnitudes `∑|x||w|` of an element of its result. With 0,
+    /// floats of 16 bits are rounded after every operation, too.
     pub tolerance: f64,
     /// Schedules that were measured; see [`crate::tune`].
     pub tuning: Option<Arc<Tuning>>,

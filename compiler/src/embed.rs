@@ -76,7 +76,7 @@ impl Build {
     }
 
     /// What a convolution or product may be off by where it could be exact, relative to the largest sum of magnitudes of an element of its result: with 2e-5 or more,
-    /// 3x3 convolutions are computed with fewer products.
+    /// 3x3 convolutions are computed with fewer products; with 0, every operation on floats of 16 bits rounds its result, not only the last one.
     #[must_use]
     pub fn tolerance(mut self, tolerance: f64) -> Build {
         self.options.tolerance = tolerance;

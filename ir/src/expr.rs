@@ -105,6 +105,11 @@ impl<'e> S<'e> {
         if to == self.dtype() { self } else { self.arena.call(ScalarFn::Cast, &[self], Some(to)) }
     }
 
+    /// Like `cast`, where the model asks for the rounding.
+    pub fn cast_round(self, to: DType) -> S<'e> {
+        if to == self.dtype() { self } else { self.arena.call(ScalarFn::CastRound, &[self], Some(to)) }
+    }
+
     /// Like `cast`, with what is out of range becoming the nearest finite value.
     pub fn cast_sat(self, to: DType) -> S<'e> {
         if to == self.dtype() { self } else { self.arena.call(ScalarFn::CastSat, &[self], Some(to)) }

@@ -27,7 +27,7 @@ pub enum Sig {
 
 macro_rules! scalar_fns {
     ($( $var:ident $name:literal $arity:literal $sig:ident, $float:expr, $int:expr; )*) => {
-        /// A function of scalars. `Cast` and `Bitcast` carry their target in [`Call::to`].
+        /// A function of scalars. Conversions carry their target in [`Call::to`].
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         pub enum ScalarFn { $($var),* }
         impl ScalarFn {
@@ -99,6 +99,8 @@ scalar_fns! {
     Select  "select"  3 Select,    NO_FLOAT,                    NO_INT;
     // To an integer: truncates toward zero and wraps, NaN gives 0. To a float: rounds to nearest even. To bool: x != 0.
     Cast    "cast"    1 Convert,   NO_FLOAT,                    NO_INT;
+    // Like cast, where the model itself asks for the rounding: no pass may keep more digits than the type has.
+    CastRound "castround" 1 Convert, NO_FLOAT,                  NO_INT;
     // Like cast, but what is out of range becomes the nearest finite value.
     CastSat "castsat" 1 Convert,   NO_FLOAT,                    NO_INT;
     // The same bits read as another type of the same width.
@@ -271,7 +273,7 @@ pub enum Step {
 pub struct Call {
     pub f: ScalarFn,
     pub args: Vec<u32>,
-    /// The target type of `cast`, `castsat` and `bitcast`.
+    /// The target type of a conversion.
     pub to: Option<DType>,
 }
 

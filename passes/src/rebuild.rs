@@ -17,19 +17,36 @@ pub(crate) type NodeFn<'a> = dyn Fn(&mut Rebuild<'_>, &Node, Op, Vec<Value>) -> 
 
 /// The function with every node as the pass makes it, without the nodes that nothing needs any more.
 pub(crate) fn rebuild(func: &Func, pass: &'static str, node_fn: &NodeFn<'_>) -> Result<Func> {
-    let mut new = Rebuild { pass, func, out: func.named_alike(), placed: Vec::with_capacity(func.nodes().len()) };
-    for node in func.nodes() {
+    let new = Rebuild::of(func, pass, |new, node, args| {
         let op = node.op.map_bodies(|body| rebuild(body, pass, node_fn))?;
-        let args = node.args.iter().map(|&a| new.placed(a)).collect();
-        let value = node_fn(&mut new, node, op, args)?;
-        new.placed.push(value);
-    }
+        node_fn(new, node, op, args)
+    })?;
     let results = func.results().iter().map(|&r| new.placed(r)).collect();
-    new.out.set_results(results);
-    Ok(new.out.without_dead_nodes())
+    Ok(new.with_results(results))
 }
 
-impl Rebuild<'_> {
+impl<'f> Rebuild<'f> {
+    /// All nodes of a function as the pass makes them, for passes that see to nested functions and results themselves.
+    pub(crate) fn of(
+        func: &'f Func,
+        pass: &'static str,
+        node_fn: impl Fn(&mut Rebuild<'f>, &Node, Vec<Value>) -> Result<Value>,
+    ) -> Result<Rebuild<'f>> {
+        let mut new = Rebuild { pass, func, out: func.named_alike(), placed: Vec::with_capacity(func.nodes().len()) };
+        for node in func.nodes() {
+            let args = node.args.iter().map(|&a| new.placed(a)).collect();
+            let value = node_fn(&mut new, node, args)?;
+            new.placed.push(value);
+        }
+        Ok(new)
+    }
+
+    /// The new function, without the nodes that nothing needs any more.
+    pub(crate) fn with_results(mut self, results: Vec<Value>) -> Func {
+        self.out.set_results(results);
+        self.out.without_dead_nodes()
+    }
+
     /// What became of a node that came before.
     pub(crate) fn placed(&self, v: Value) -> Value {
         self.placed[v.0 as usize]

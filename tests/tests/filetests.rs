@@ -8,7 +8,7 @@ use numrsc_ir::{
 };
 use numrsc_passes::{
     Level, Machine,
-    lower::{Lowered, Options, lower},
+    lower::{Lowered, Options, TOLERANCE, lower},
 };
 use std::{
     collections::BTreeSet,
@@ -130,11 +130,13 @@ fn unroll() {
 
 #[test]
 fn widen() {
-    run("widen", |input| {
-        let widened = numrsc_passes::widen(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
-        verify(&widened).unwrap_or_else(|e| panic!("{e}\n{input}"));
-        widened.to_string()
-    });
+    for (name, tolerance) in [("widen", TOLERANCE), ("widen-products", 0.0)] {
+        run(name, |input| {
+            let widened = numrsc_passes::widen(&function(input), tolerance).unwrap_or_else(|e| panic!("{e}\n{input}"));
+            verify(&widened).unwrap_or_else(|e| panic!("{e}\n{input}"));
+            widened.to_string()
+        });
+    }
 }
 
 /// With the tolerance that is the default.

@@ -3,7 +3,10 @@
 //! The kernel IR is also interpreted, which tells faults of lowering from faults of code generators.
 //!
 //! `NUMRSC_RANDOM_COUNT` is how many functions to make, `NUMRSC_RANDOM_FIRST` the first seed.
-use numrsc::{compile::Generator, native};
+use numrsc::{
+    compile::{Generator, Options},
+    native,
+};
 use numrsc_ir::{
     Data, Func, Tensor, Type, Value,
     eval::eval,
@@ -58,9 +61,14 @@ type Prepare<'t> = dyn Fn(&Func) -> Result<Box<Run>, String> + 't;
 type Run = dyn Fn(&[Data]) -> Result<Vec<Data>, String>;
 type Judge = fn(&Func, &[Data], Result<Vec<Data>, String>, u64) -> Result<Count, String>;
 
+/// With all roundings that the types ask for.
 fn compiled(generator: Generator) -> impl Fn(&Func) -> Result<Box<Run>, String> {
+    compiled_with(Options { tolerance: 0.0, ..options(generator) })
+}
+
+fn compiled_with(options: Options) -> impl Fn(&Func) -> Result<Box<Run>, String> {
     move |f| {
-        let model = native::load(f, &options(generator))?;
+        let model = native::load(f, &options)?;
         Ok(Box::new(move |inputs: &[Data]| {
             let mut context = Context::with_threads(&model, 2).map_err(|e| e.to_string())?;
             context.keep_subnormals(true);
@@ -162,6 +170,43 @@ fn fused_llvm() {
 #[test]
 fn fused_cranelift() {
     test_all(|f| f, &compiled(Generator::Cranelift), judge::fused);
+}
+
+/// As they are compiled by default. Floats of 16 bits are kept wide then, as `widen` says.
+#[test]
+fn widened_llvm() {
+    test_all(|f| f, &compiled_with(options(Generator::Llvm)), judge_widened);
+}
+
+#[test]
+fn widened_cranelift() {
+    test_all(|f| f, &compiled_with(options(Generator::Cranelift)), judge_widened);
+}
+
+fn judge_widened(f: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed: u64) -> Result<Count, String> {
+    let widened = numrsc_passes::widen(f, lower::TOLERANCE).map_err(|e| e.to_string())?;
+    judge::fused(&widened, inputs, got, seed)
+}
+
+/// Functions as `widen` makes them are valid. No bit changes where nothing may be kept wide, nor where there are no floats of 16 bits.
+#[test]
+fn widened_functions_are_the_same() {
+    let is_half = |text: &str| text.contains("f16");
+    let mut halves = 0;
+    for seed in seeds() {
+        let f = function(seed).without_dead_nodes();
+        let [kept, rounded] = [lower::TOLERANCE, 0.0].map(|t| numrsc_passes::widen(&f, t).unwrap());
+        for (inputs_seed, inputs) in inputs(&f, seed) {
+            let bits = |f: &Func| format!("{:?}", eval(f, &inputs));
+            assert_eq!(bits(&rounded), bits(&f), "{inputs_seed}\n{f}\n{rounded}");
+            assert!(is_half(&f.to_string()) || bits(&kept) == bits(&f), "{inputs_seed}\n{f}\n{kept}");
+        }
+        let types = |g: &Func| g.results().iter().map(|r| g.ty(*r).clone()).collect::<Vec<_>>();
+        numrsc_ir::verify(&kept).unwrap_or_else(|e| panic!("{seed}: {e}\n{f}\n{kept}"));
+        assert_eq!(types(&kept), types(&f), "{seed}");
+        halves += usize::from(kept != rounded);
+    }
+    assert!(halves > 0, "no function had floats of 16 bits");
 }
 
 #[test]

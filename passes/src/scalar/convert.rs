@@ -1,4 +1,4 @@
-//! `cast`, `castsat` and `bitcast` between all element types.
+//! `cast`, `castround`, `castsat` and `bitcast` between all element types.
 use super::{code::X, decode_x, encode_x, format, number, round_x, wrap_small};
 use numrsc_ir::{
     DType, ScalarFn,
@@ -6,7 +6,7 @@ use numrsc_ir::{
     kernel::{Convert, Elem},
 };
 
-/// `f` is one of the three conversions.
+/// `f` is one of the conversions.
 pub(super) fn convert<'c>(f: ScalarFn, of: DType, to: DType, x: X<'c>) -> X<'c> {
     let saturate = f == ScalarFn::CastSat;
     if f == ScalarFn::Bitcast {

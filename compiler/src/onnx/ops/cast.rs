@@ -11,7 +11,7 @@ onnx_ops! { pub(super) CAST in "", |g, cx|
     "BitCast"  26 (x: Any)            { to: DType } => bit_cast(x, to);
 }
 
-/// Convert the value. `saturate` concerns floats of 8 bits, `round_mode` those that are powers of two.
+/// Convert the value, which is rounded to floats of 16 bits even where results of operations are kept with more. `saturate` concerns floats of 8 bits, `round_mode` those that are powers of two.
 fn cast<'g>(x: X<'g>, to: DType, saturate: bool, round_mode: &str) -> Result<X<'g>> {
     if !["up", "down", "nearest"].contains(&round_mode) {
         refuse!("attribute `round_mode` is `{round_mode}`; supported are `up`, `down` and `nearest`");
@@ -30,6 +30,7 @@ fn cast<'g>(x: X<'g>, to: DType, saturate: bool, round_mode: &str) -> Result<X<'
         },
         DType::F8E8M0 => power_of_two(x, saturate, round_mode),
         _ if to.is_float() && to.bits() == 8 && saturate => x.map(|x| x.cast_sat(to)),
+        DType::F16 | DType::BF16 => x.map(|x| x.cast_round(to)),
         _ => x.cast(to),
     }
 }

@@ -4,7 +4,7 @@ use crate::{
     error::Error,
     onnx::{import, proto::*},
 };
-use numrsc_ir::{Func, Tensor, eval};
+use numrsc_ir::{DType, Func, Tensor, eval};
 
 fn import_model(m: &ModelProto) -> Result<Func, Vec<String>> {
     let model = read(m).expect("a well-formed model");
@@ -125,4 +125,26 @@ fn an_opset_newer_than_known_is_refused() {
     m.opset_import[0].version = 99;
     let problems = import_model(&m).unwrap_err();
     assert_eq!(problems, ["opset 99 of ai.onnx is newer than 28, the newest supported"]);
+}
+
+/// `Cast` rounds to 16 bits, but a product of such numbers is rounded to its type only if every rounding is wanted.
+#[test]
+fn conversions_of_the_model_round() {
+    let cast = |from: &str, to: &str, dtype: DType| {
+        let i = Some(i64::from(dtype.onnx()));
+        let attribute = AttributeProto { i, r#type: Some(AttributeType::Int as i32), ..attribute("to", "") };
+        NodeProto { attribute: vec![attribute], ..node("Cast", &[from], &[to]) }
+    };
+    for (half, third) in [(DType::F16, 0.333_251_953_125), (DType::BF16, 0.333_984_375)] {
+        let nodes = vec![cast("x", "h", half), node("Mul", &["h", "h"], &["p"]), cast("p", "y", DType::F32)];
+        let func = import_model(&model(graph(&["x"], nodes, &["y"]))).unwrap();
+        let square = |tolerance: f64| {
+            let func = numrsc_passes::widen(&func, tolerance).unwrap();
+            let x = Tensor::from_f32(&[2], &[1.0 / 3.0, 1e9]);
+            eval(&func, &[x.into()]).unwrap()[0].as_tensor().unwrap().to_f64s()
+        };
+        assert_eq!(square(1e-6)[0], third * third);
+        assert_eq!(square(0.0)[0], half.round(third * third));
+        assert_eq!(square(1e-6)[1].is_infinite(), half == DType::F16);
+    }
 }
