@@ -93,7 +93,15 @@ impl Target {
     pub fn machine(&self) -> Machine {
         let has = |feature: &str| self.has(feature);
         let wide = ["avx512vl", "avx512bw", "avx512dq"].into_iter().all(has);
-        let plain = Machine { vector_bytes: 0, registers: 16, fused: false, halves: false, masks: false, pairs: false };
+        let plain = Machine {
+            vector_bytes: 0,
+            registers: 16,
+            fused: false,
+            halves: false,
+            masks: false,
+            pairs: false,
+            quads: false,
+        };
         match Architecture::of(&self.triple) {
             Some(Architecture::X86_64) => Machine {
                 vector_bytes: if wide {
@@ -108,6 +116,7 @@ impl Target {
                 halves: has("f16c"),
                 masks: wide,
                 pairs: true,
+                quads: if has("avx512vl") { has("avx512vnni") } else { has("avxvnni") },
             },
             Some(Architecture::AArch64) => {
                 Machine { vector_bytes: 16, registers: 32, fused: true, halves: true, ..plain }

@@ -11,6 +11,7 @@ mod literals;
 pub mod lower;
 mod machine;
 mod narrow;
+mod quads;
 mod rebuild;
 pub mod scalar;
 mod scales;

@@ -18,6 +18,8 @@ pub struct Machine {
     pub masks: bool,
     /// Does one instruction multiply vectors of 16-bit integers and add up neighbouring products?
     pub pairs: bool,
+    /// Does one instruction multiply vectors of 8-bit integers, of which one has signs, and add every four neighbouring products to a sum?
+    pub quads: bool,
 }
 
 impl Machine {

@@ -1,8 +1,9 @@
 //! Products of integers of 32 bits whose operands need no more than 16 read them as such, where the machine multiplies pairs of these and adds up the products in
-//! one instruction. Nothing is rounded and nothing wraps around: the bits are the same.
+//! one instruction, or no more than 8, where it does so with four. Nothing is rounded and nothing wraps around: the bits are the same.
 use crate::{
     Machine, Result,
     lower::{fits, packs},
+    quads::Quads,
     rebuild::rebuild,
 };
 use numrsc_ir::{DType, Data, Env, Func, Node, Op, Scalar, ScalarFn, Tensor, Type, Value, eval_op};
@@ -13,6 +14,9 @@ pub fn narrow(func: &Func, machine: Machine) -> Result<Func> {
         return Ok(func.clone());
     }
     rebuild(func, "narrow", &|new, node, op, mut args| {
+        if let Some(quads) = machine.quads.then(|| Quads::of(new.func, node, machine)).flatten() {
+            return quads.product(new, op, node);
+        }
         for (arg, operand) in args.iter_mut().zip(narrowed(new.func, node).into_iter().flatten()) {
             let x = match operand {
                 Operand::Constant(value) => new.push(Op::Const { value }, &[])?,
@@ -50,7 +54,7 @@ fn narrowed(func: &Func, node: &Node) -> Option<Vec<Operand>> {
 }
 
 /// The elements of a constant, or of a function of one.
-fn constant(func: &Func, v: Value) -> Option<Tensor> {
+pub(crate) fn constant(func: &Func, v: Value) -> Option<Tensor> {
     let node = func.node(v);
     let of = |v: Value| match &func.node(v).op {
         Op::Const { value } => Some(value.clone()),
@@ -62,20 +66,20 @@ fn constant(func: &Func, v: Value) -> Option<Tensor> {
     }
 }
 
-fn evaluated(op: &Op, x: Tensor) -> Option<Tensor> {
+pub(crate) fn evaluated(op: &Op, x: Tensor) -> Option<Tensor> {
     match eval_op(op, &[&Data::Tensor(x)], &mut Env::new()) {
         Ok(Data::Tensor(t)) => Some(t),
         _ => None,
     }
 }
 
-fn narrow_constant(value: &Tensor, types: &[DType]) -> Option<Tensor> {
+pub(crate) fn narrow_constant(value: &Tensor, types: &[DType]) -> Option<Tensor> {
     let all = value.to_i64s()?;
     let (low, high) = (i128::from(*all.iter().min()?), i128::from(*all.iter().max()?));
     let to = types.iter().find(|t| t.int_range().0 <= low && high <= t.int_range().1)?;
     evaluated(&cast(*to), value.clone())
 }
 
-fn cast(to: DType) -> Op {
+pub(crate) fn cast(to: DType) -> Op {
     Op::Map { f: Scalar::convert(ScalarFn::Cast, to) }
 }

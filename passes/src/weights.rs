@@ -37,7 +37,7 @@ pub(crate) fn narrow_operands(func: &Func, node: &Node) -> Option<[Value; 2]> {
         let (Op::Map { f }, [x]) = (&func.node(v).op, &func.node(v).args[..]) else { return None };
         let dtype = func.ty(*x).as_tensor().ok()?.dtype;
         let widens = *f == Scalar::convert(ScalarFn::Cast, DType::I32);
-        (widens && matches!(dtype, DType::I8 | DType::I16)).then_some(*x)
+        (widens && matches!(dtype, DType::I8 | DType::U8 | DType::I16)).then_some(*x)
     };
     if is_product { Some([narrow(node.args[0])?, narrow(node.args[1])?]) } else { None }
 }

@@ -284,8 +284,15 @@ fn same(a: &Data, b: &Data) -> bool {
 
 #[test]
 fn layout_changes_no_results() {
-    let machine =
-        |bytes| Machine { vector_bytes: bytes, registers: 16, fused: true, halves: true, masks: false, pairs: true };
+    let machine = |bytes| Machine {
+        vector_bytes: bytes,
+        registers: 16,
+        fused: true,
+        halves: true,
+        masks: false,
+        pairs: true,
+        quads: false,
+    };
     for case in cases().into_iter().filter(|c| c.input.len() == 2 && c.groups == 1) {
         let f = network(&case);
         let shape: Vec<usize> = [&[case.images, case.inputs], &case.input[..]].concat();
@@ -332,8 +339,15 @@ fn network(case: &Case) -> Func {
 /// Numbers of channels that are rounded up, with everything that carries channels between convolutions: what they hold beyond the last one must not be seen.
 #[test]
 fn rounded_channels_change_no_results() {
-    let machine =
-        |bytes| Machine { vector_bytes: bytes, registers: 32, fused: true, halves: true, masks: false, pairs: true };
+    let machine = |bytes| Machine {
+        vector_bytes: bytes,
+        registers: 32,
+        fused: true,
+        halves: true,
+        masks: false,
+        pairs: true,
+        quads: false,
+    };
     for [inputs, middle, outputs] in [[3, 61, 24], [16, 14, 15], [32, 24, 30], [7, 12, 40]] {
         let f = excited(inputs, middle, outputs);
         let inputs = [Data::Tensor(generate::tensor(&mut Rng::new(3), DType::F32, vec![2, inputs, 9, 8], false))];

@@ -103,7 +103,8 @@ fn function(input: &str) -> Func {
 }
 
 fn lowered(input: &str) -> Lowered {
-    let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: false, pairs: true };
+    let machine =
+        Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: false, pairs: true, quads: false };
     let lowered = lower(&function(input), &Options::new(machine));
     let lowered = lowered.unwrap_or_else(|e| panic!("{e}\n{input}"));
     kernel::verify(&lowered.module).unwrap_or_else(|e| panic!("{e}\n{input}"));
@@ -161,13 +162,15 @@ fn integers() {
 #[test]
 fn narrow() {
     run("narrow", |input| {
-        let narrowed = numrsc_passes::narrow(&function(input), AVX2).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let machine = Machine { quads: input.contains("// By fours"), ..AVX2 };
+        let narrowed = numrsc_passes::narrow(&function(input), machine).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&narrowed).unwrap_or_else(|e| panic!("{e}\n{input}"));
         narrowed.to_string()
     });
 }
 
-const AVX2: Machine = Machine { vector_bytes: 32, registers: 16, fused: true, halves: true, masks: false, pairs: true };
+const AVX2: Machine =
+    Machine { vector_bytes: 32, registers: 16, fused: true, halves: true, masks: false, pairs: true, quads: false };
 
 /// Which composites are found.
 #[test]
@@ -195,7 +198,15 @@ fn optimise() {
 #[test]
 fn layout() {
     run("layout", |input| {
-        let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: false, pairs: true };
+        let machine = Machine {
+            vector_bytes: 16,
+            registers: 16,
+            fused: true,
+            halves: true,
+            masks: false,
+            pairs: true,
+            quads: false,
+        };
         let func = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         let func = numrsc_passes::layout(&func, machine).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&func).unwrap_or_else(|e| panic!("{e}\n{input}"));

@@ -15,7 +15,7 @@ fn cases(config: Config) -> impl Iterator<Item = (u64, Case)> {
 
 #[test]
 fn random_kernels_verify_and_read_back() {
-    for (seed, case) in cases(Config { muladd: true, halves: true, ..Config::default() }) {
+    for (seed, case) in cases(Config { muladd: true, halves: true, quads: true, ..Config::default() }) {
         kernel::verify(&case.module).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.module));
         let text = case.module.to_string();
         let again = kernel::parse(&text).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
@@ -39,14 +39,14 @@ fn random_kernels_run() {
 #[test]
 fn random_kernels_use_everything() {
     let mut used = BTreeSet::new();
-    for (_, case) in cases(Config { muladd: true, halves: true, ..Config::default() }) {
+    for (_, case) in cases(Config { muladd: true, halves: true, quads: true, ..Config::default() }) {
         case.module.functions.iter().for_each(|f| collect(&f.body, &mut used));
     }
     fn words<T: Words>() -> impl Iterator<Item = &'static str> {
         T::ALL.iter().map(|x| x.word())
     }
     let wanted = words::<Unary>().chain(words::<Binary>()).chain(words::<Compare>()).chain(words::<Convert>());
-    let forms = "const muladd select splat extract insert shuffle reduce iota load offset buffer call";
+    let forms = "const muladd quads select splat extract insert shuffle reduce iota load offset buffer call";
     let stmts = "store masked-store masked-load serial unrolled while if fail";
     for word in wanted.chain(forms.split(' ')).chain(stmts.split(' ')) {
         assert!(used.contains(word), "{word} does not occur");
@@ -87,9 +87,10 @@ fn cranelift_for_the_plainest_cpu_does_what_the_interpreter_does() {
 
 fn compare(backend: &dyn Backend) {
     let count = std::env::var("NUMRSC_RANDOM_COUNT").map_or(SEEDS, |n| n.parse().unwrap());
-    let halves = backend.name() == "llvm" && backend.target().machine().halves;
+    let machine = backend.target().machine();
+    let [halves, quads] = [machine.halves, machine.quads].map(|has| backend.name() == "llvm" && has);
     for seed in 0..count {
-        let case = random(seed, &Config { steps: 10 + seed as usize % 60, halves, ..Config::default() });
+        let case = random(seed, &Config { steps: 10 + seed as usize % 60, halves, quads, ..Config::default() });
         let expected = case.interpret().unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.module));
         let got = run(backend, &case).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.module));
         if got == expected {

@@ -215,7 +215,8 @@ fn local_interpreted() {
 }
 
 fn interpreted(f: &Func) -> Result<Box<Run>, String> {
-    let machine = Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: true, pairs: true };
+    let machine =
+        Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: true, pairs: true, quads: false };
     let lowered = lower::lower(f, &lower::Options::new(machine)).map_err(|e| e.to_string())?;
     let types: Vec<_> =
         f.results().iter().map(|r| f.ty(*r).as_tensor().expect("results are tensors").clone()).collect();

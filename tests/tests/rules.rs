@@ -17,7 +17,7 @@ use numrsc_tests::{
 use std::collections::BTreeSet;
 
 const MACHINE: Machine =
-    Machine { vector_bytes: 32, registers: 16, fused: true, halves: true, masks: false, pairs: true };
+    Machine { vector_bytes: 32, registers: 16, fused: true, halves: true, masks: false, pairs: true, quads: false };
 
 #[test]
 fn every_rule_is_sound() {

@@ -84,6 +84,7 @@ impl Cranelift {
             halves: false,
             masks: false,
             pairs: false,
+            quads: false,
         }
     }
 

@@ -333,6 +333,10 @@ impl Builder {
         self.pure(self.ty(a), Inst::MulAdd(a, b, c))
     }
 
+    pub fn quads(&mut self, a: V, b: V, c: V) -> V {
+        self.pure(self.ty(c), Inst::Quads(a, b, c))
+    }
+
     /// The divisor, or 1 where it is 0.
     fn nonzero(&mut self, b: V) -> V {
         if self.as_const(b).is_some_and(|bits| bits != 0) {
@@ -526,7 +530,7 @@ pub fn operands(inst: &Inst, f: &mut dyn FnMut(V)) {
         | Inst::Insert(a, b, _)
         | Inst::Shuffle(a, b, _)
         | Inst::Offset(a, b) => [*a, *b].into_iter().for_each(f),
-        Inst::MulAdd(a, b, c) | Inst::Select(a, b, c) => [*a, *b, *c].into_iter().for_each(f),
+        Inst::MulAdd(a, b, c) | Inst::Quads(a, b, c) | Inst::Select(a, b, c) => [*a, *b, *c].into_iter().for_each(f),
         Inst::Load { ptr, index, mask } => [Some(*ptr), Some(*index), *mask].into_iter().flatten().for_each(f),
         Inst::Call(_, args) | Inst::Host(_, args) => args.iter().copied().for_each(f),
     }

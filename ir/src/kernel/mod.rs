@@ -185,6 +185,9 @@ pub enum Inst {
     Binary(Binary, V, V),
     /// `a * b + c`
     MulAdd(V, V, V),
+    /// The lanes of `c` (`i32`), to each of which four products of lanes of `a` and `b` (`i8`) are added: those at four times its number and behind. `a` has no
+    /// sign, `b` has one. Only for machines that say so.
+    Quads(V, V, V),
     Compare(Compare, V, V),
     /// Lane by lane: `a` where the condition holds, else `b`.
     Select(V, V, V),

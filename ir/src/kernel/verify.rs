@@ -391,6 +391,12 @@ impl Verifier<'_> {
                 accepts(ty, Operands::Floats)?;
                 [a, b, c].into_iter().try_for_each(|v| self.expect(*v, ty))
             }
+            Inst::Quads(a, b, c) => {
+                let narrow = Ty::vector(Elem::I8, ty.lanes.saturating_mul(4));
+                [a, b].into_iter().try_for_each(|v| self.expect(*v, narrow))?;
+                self.expect(*c, ty)?;
+                gives(ty.with(Elem::I32))
+            }
             Inst::Compare(op, a, b) => {
                 let from = self.used(*a)?;
                 match op {

@@ -28,6 +28,7 @@ macro_rules! words {
 pub(super) enum Form {
     Const,
     MulAdd,
+    Quads,
     Select,
     Splat,
     Extract,
@@ -45,7 +46,7 @@ pub(super) enum Form {
 
 words! {
     Form {
-        Const = "const", MulAdd = "muladd", Select = "select", Splat = "splat", Extract = "extract", Insert = "insert",
+        Const = "const", MulAdd = "muladd", Quads = "quads", Select = "select", Splat = "splat", Extract = "extract", Insert = "insert",
         Shuffle = "shuffle", Reduce = "reduce", Iota = "iota", Load = "load", Offset = "offset", Buffer = "buffer",
         Shared = "shared", Call = "call", Host = "host",
     }
@@ -79,6 +80,7 @@ impl Inst {
             Inst::Convert(op, _) => return op.word(),
             Inst::Const(_) => Form::Const,
             Inst::MulAdd(..) => Form::MulAdd,
+            Inst::Quads(..) => Form::Quads,
             Inst::Select(..) => Form::Select,
             Inst::Splat(_) => Form::Splat,
             Inst::Extract(..) => Form::Extract,

@@ -5,7 +5,7 @@ use crate::scalar::range;
 use numrsc_ir::{DType, Func, Op, Scalar, ScalarFn, Value, scalar::Step};
 
 /// The least and the largest number there may be.
-type Bounds = (i64, i64);
+pub(crate) type Bounds = (i64, i64);
 
 /// How many nodes are gone through at most.
 const MAX_DEPTH: usize = 8;
@@ -22,6 +22,11 @@ impl Scope<'_> {
 /// Do all elements of a tensor fit an integer type?
 pub(crate) fn fits(func: &Func, v: Value, dtype: DType) -> bool {
     bounds(func, v, MAX_DEPTH).is_some_and(|b| contains(dtype, b))
+}
+
+/// What the function of elements of these tensors lies between.
+pub(crate) fn limits(func: &Func, f: &Scalar, args: &[Value]) -> Option<Bounds> {
+    bounds_of_map(func, f, args, MAX_DEPTH)
 }
 
 fn contains(dtype: DType, (low, high): Bounds) -> bool {

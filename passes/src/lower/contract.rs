@@ -147,7 +147,7 @@ pub(super) struct Rows<'r> {
 }
 
 /// The order in which the second operand is packed: for every batch and round of the outer loops over columns, panels of the columns of the last loop,
-/// and in each, as many columns as a tile has for every step of the depth, or for every two: a column's elements are side by side then, and zero where there is none.
+/// and in each, as many columns as a tile has for every step of the depth, or for every few: a column's elements are side by side then, and zero where there is none.
 /// Columns that there are not, in the last panel, may be anything.
 struct Panels {
     batch: Dim,
@@ -233,16 +233,21 @@ impl<'p> Product<'p> {
         self.narrow.then(|| Scalar::convert(ScalarFn::Cast, DType::I32))
     }
 
-    /// Are two steps of the depth done at once? Both operands must have them side by side.
-    fn takes_pairs(&self, cx: &mut Cx<'_>, sizes: &Sizes) -> bool {
+    /// How many steps of the depth are done at once. Both operands must have them side by side.
+    fn steps(&self, cx: &mut Cx<'_>, sizes: &Sizes) -> i64 {
         let is_constant = matches!(cx.scope.func.node(self.right.0).op, Op::Const { .. });
-        if !self.narrow || !is_constant || !cx.shared.machine.pairs {
-            return false;
+        let steps = match (cx.dtype(self.left.0), cx.dtype(self.right.0)) {
+            (DType::U8, DType::I8) if cx.shared.machine.quads => 4,
+            (DType::I8 | DType::I16, DType::I8 | DType::I16) if cx.shared.machine.pairs => 2,
+            _ => 1,
+        };
+        if !self.narrow || !is_constant || steps == 1 {
+            return 1;
         }
         let [batch, rows, ..] = sizes.any_index(cx);
         let depth = cx.nest(&sizes.depth, &[], &mut |cx, i| vec![self.left_position(cx, &batch, &rows, i)]);
         let position = self.left_position(cx, &batch, &rows, &depth.index);
-        matches!(&depth.loops[..], [(var, _)] if step(&position, var) == Some(1))
+        if matches!(&depth.loops[..], [(var, _)] if step(&position, var) == Some(1)) { steps } else { 1 }
     }
 
     fn sizes(&self, shape: impl Fn(Value) -> Vec<Dim>) -> Sizes {
@@ -299,7 +304,7 @@ impl<'p> Product<'p> {
         };
         let width = Tile::new(cx.shared.machine, cx.dtype(self.epilogue.product), &last).width();
         let count = cx.shared.size(&last.ceil_div(&Dim::Const(width)));
-        let steps = if self.takes_pairs(cx, sizes) { 2 } else { 1 };
+        let steps = self.steps(cx, sizes);
         let depth = &Dim::product(&sizes.depth).ceil_div(&Dim::Const(steps)) * &Dim::Const(steps);
         Panels { batch: Dim::product(&sizes.batch), outer, last, count, depth, width, steps }
     }
@@ -462,8 +467,8 @@ impl<'p> Product<'p> {
                 let (panel, within) = (Dim::sym(panel.clone()), Dim::sym(within.clone()));
                 let position = panels.position(&batch, &outer, &panel, &depth, &within);
                 let (stored, widen) = right.widen.clone().map_or((dtype, None), |(d, f)| (d, Some(f)));
-                let paired = panels.steps > 1;
-                Place { widen, padded: true, paired, ..Place::fixed(pointer, stored, position, panels.length()) }
+                let grouped = panels.steps > 1;
+                Place { widen, padded: true, grouped, ..Place::fixed(pointer, stored, position, panels.length()) }
             }
             None => {
                 let at = self.right.1.index(rows.batch, &columns.index, &depth.index);
@@ -486,7 +491,7 @@ impl<'p> Product<'p> {
             within,
             columns: count,
             depth: depth.loops,
-            pairs: panels.steps > 1,
+            at_once: panels.steps,
             rectified: is_rectified(cx.scope.func, self.left.0) && self.right_is_finite(cx),
         };
         (gemm, column_loops, columns.index)

@@ -87,7 +87,7 @@ impl Conv {
             dtype: frame.scope.dtype(v),
             operand: frame.scope.dtype(x),
             widen: narrow.map(|_| Scalar::convert(ScalarFn::Cast, DType::I32)),
-            pairs: narrow.is_some() && machine.pairs,
+            pairs: narrow.is_some() && machine.pairs && [x, w].iter().all(|v| frame.scope.dtype(*v) != DType::U8),
             images: x_shape[0].clone(),
             channels: &w_shape[1] * &Dim::Const(*groups),
             group_channels: w_shape[1].clone(),
@@ -102,6 +102,11 @@ impl Conv {
             low: low.iter().map(|d| shared.attribute(d)).collect(),
             high: high.iter().map(|d| shared.attribute(d)).collect(),
         }
+    }
+
+    /// Steps of the depth that are done at once.
+    fn at_once(&self) -> i64 {
+        if self.pairs { 2 } else { 1 }
     }
 
     fn sees_one_element(&self) -> bool {
@@ -153,7 +158,7 @@ impl Conv {
             columns: self.pixels(),
             depth: vec![(depth, self.group_channels.clone())],
             tile,
-            pairs: self.pairs,
+            at_once: self.at_once(),
             rectified: false,
         };
         let outer = vec![(image, self.images.clone()), (group, Dim::Const(self.groups))];
@@ -265,7 +270,7 @@ impl Conv {
                     length: &self.depth() * &Dim::Const(pitch),
                     changes: true,
                     padded: true,
-                    paired: false,
+                    grouped: false,
                     widen: self.widen.clone(),
                 },
                 out,
@@ -278,7 +283,7 @@ impl Conv {
                 columns: sym(&count),
                 depth: vec![(depth, self.depth())],
                 tile,
-                pairs: self.pairs,
+                at_once: self.at_once(),
                 rectified: false,
             };
             let panels = cx.uniform(&sym(&count).ceil_div(&Dim::Const(width)));

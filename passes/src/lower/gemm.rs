@@ -23,7 +23,7 @@ pub(super) const UNROLL: i64 = 4;
 const GROUP: i64 = 2;
 /// The numbers of rows that may do so: what batches are, as each takes code of its own.
 const GROUP_ROWS: [i64; 3] = [1, 2, 4];
-/// A panel is used by this much of the depth at a time, unless all of it is little more.
+/// A panel is used by this much of the depth at a time, times the steps that are done at once, unless all of it is little more.
 const DEPTH: i64 = 256;
 /// Bytes of the rows of a block, as far as there are not too few or too many rows.
 const BLOCK_BYTES: i64 = 384 << 10;
@@ -46,8 +46,9 @@ pub(crate) struct Gemm {
     pub columns: Dim,
     pub depth: Vec<(Sym, Dim)>,
     pub tile: Tile,
-    /// Are operands integers of 16 bits or fewer, multiplied by pairs along the depth? Those of `a` lie side by side.
-    pub pairs: bool,
+    /// Steps of the depth that are done at once; those of `a` lie side by side then. Two of integers with signs, of 16 bits or fewer; four of integers of 8 bits, of which
+    /// those of `a` have no sign, and those of `b` are grouped.
+    pub at_once: i64,
     /// Are there likely zeros in `a`, and nothing in `b` that makes more of them than zeros?
     pub rectified: bool,
 }
@@ -96,7 +97,7 @@ impl Gemm {
     /// Panels that few rows go through at once. Narrow integers are there before the sums are that they are added to, so it takes more of these, as far as
     /// registers go.
     fn panels_at_once(&self) -> i64 {
-        if self.pairs && self.height() >= 4 * GROUP { 2 * GROUP } else { GROUP }
+        if self.at_once > 1 && self.height() >= 4 * GROUP { 2 * GROUP } else { GROUP }
     }
 
     /// Do so many rows go through several panels at once? Their sums are no more than those of a tile then.
@@ -248,11 +249,22 @@ impl Gemm {
     /// How much of the depth is summed up by itself, if not all of it: errors of rounding grow with the length of a sum.
     pub(super) fn summed_depth(&self) -> Option<i64> {
         let [(_, n)] = &self.depth[..] else { return None };
+        let (most, whole) = (DEPTH * self.at_once, UNROLL * self.at_once);
         match n.as_const() {
-            Some(n) if n <= DEPTH * 3 / 2 => None,
-            Some(n) => Some(ceil_div(ceil_div(n, ceil_div(n, DEPTH)), UNROLL) * UNROLL),
-            None => Some(DEPTH),
+            Some(n) if n <= most * 3 / 2 => None,
+            Some(n) => Some(ceil_div(ceil_div(n, ceil_div(n, most)), whole) * whole),
+            None => Some(most),
         }
+    }
+
+    /// How loops go along the depth, one after the other: by so many rounds, of which so many are done at once. The last one does what is left.
+    fn steps(&self) -> Vec<(i64, i64)> {
+        let n = self.at_once;
+        let left = match self.depth.last().and_then(|(_, depth)| depth.as_const()) {
+            Some(depth) => (depth % n).max(1),
+            None => 1,
+        };
+        if n == 1 { vec![(UNROLL, 1), (1, 1)] } else { vec![(UNROLL * n, n), (n, n), (left, left)] }
     }
 
     /// The numbers of rows that tiles may have.
@@ -440,11 +452,12 @@ impl Gemm {
                 return operands.step(cx, (&Dim::ZERO, 1), at.height, columns, sums);
             }
             let (mut low, mut sums) = (cx.b.i64(0), sums.to_vec());
-            let steps = if self.pairs { &[UNROLL, 2, 1][..] } else { &[UNROLL, 1] };
-            for &step in steps {
+            let steps = self.steps();
+            for (number, &(step, at_once)) in steps.iter().enumerate() {
                 let size = cx.b.i64(step);
                 let left = cx.b.urem(part.count, size);
-                let high = cx.b.sub(part.count, left);
+                let whole = cx.b.sub(part.count, left);
+                let high = if number + 1 == steps.len() { part.count } else { whole };
                 if cx.b.as_const(low).is_some() && cx.b.as_const(low) == cx.b.as_const(high) {
                     continue;
                 }
@@ -452,10 +465,9 @@ impl Gemm {
                 let round = cx.fresh(false);
                 cx.symbols.insert(round.clone(), open.var);
                 let mut inside = open.inside.clone();
-                if step == UNROLL {
-                    operands.fetch_next(cx, at, part, open.var);
+                if number == 0 {
+                    operands.fetch_next(cx, at, part, (open.var, step));
                 }
-                let at_once = if self.pairs { step.min(2) } else { 1 };
                 for u in (0..step).step_by(at_once as usize) {
                     let depth = &(&Dim::sym(first.clone()) + &Dim::sym(round.clone())) + &Dim::Const(u);
                     inside = operands.step(cx, (&depth, at_once), at.height, columns, &inside);

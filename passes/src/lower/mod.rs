@@ -33,10 +33,10 @@ use numrsc_ir::{
 };
 use std::sync::Arc;
 
-pub(crate) use bounds::fits;
+pub(crate) use bounds::{fits, limits};
 pub(crate) use contract::packs;
 pub use entry::{MemoryPlan, THREADS};
-pub(crate) use fuse::Traffic;
+pub(crate) use fuse::{Traffic, is_view};
 pub use tuning::{Choice, Tuning};
 pub use weights::Weights;
 

@@ -1,7 +1,7 @@
 //! The operands of a register tile: where they lie, and one step of a product along its depth.
 use super::{
     cx::Cx,
-    gemm::{At, CACHE_LINE, Gemm, Part, UNROLL},
+    gemm::{At, CACHE_LINE, Gemm, Part},
     reduce::wrap,
 };
 use crate::{Machine, scalar};
@@ -26,8 +26,8 @@ pub(crate) struct Place {
     pub changes: bool,
     /// May more columns be read than there are?
     pub padded: bool,
-    /// Do two steps of the depth lie side by side, column by column?
-    pub paired: bool,
+    /// Do the steps of the depth that are done at once lie side by side, column by column?
+    pub grouped: bool,
     /// What the elements in memory become when they are loaded.
     pub widen: Option<Scalar>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Place {
 impl Place {
     /// Elements that stay as they are while the kernel runs.
     pub(crate) fn fixed(pointer: V, dtype: DType, position: Dim, length: Dim) -> Place {
-        Place { pointer, dtype, position, length, changes: false, padded: false, paired: false, widen: None }
+        Place { pointer, dtype, position, length, changes: false, padded: false, grouped: false, widen: None }
     }
 
     /// An element as it enters products.
@@ -130,7 +130,7 @@ impl<'g> Operands<'g> {
         Operands { gemm, row: row.clone(), a, b }
     }
 
-    /// The columns at a round of the innermost loop over the depth, or at two at once.
+    /// The columns at a round of the innermost loop over the depth, or at some at once.
     pub(super) fn of_columns(&self, cx: &mut Cx<'_>, (depth, rounds): (&Dim, i64), columns: &[Column]) -> Vec<V> {
         let (gemm, lanes) = (self.gemm, self.gemm.tile.lanes);
         let last = gemm.depth.last().map(|(s, _)| s);
@@ -143,13 +143,13 @@ impl<'g> Operands<'g> {
                     s => (Some(s) == last).then(|| depth.clone()),
                 })
             };
-            match gemm.pairs {
-                false => {
+            match gemm.at_once {
+                1 => {
                     let raw = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
                     gemm.b.decode(cx, raw)
                 }
-                true if gemm.b.paired => load(cx, &gemm.b, &self.b, &position(0), 2 * lanes, None),
-                true => {
+                n if gemm.b.grouped => load(cx, &gemm.b, &self.b, &position(0), n as u32 * lanes, None),
+                _ => {
                     let first = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
                     let second = match rounds {
                         1 => cx.b.int(cx.b.ty(first), 0),
@@ -162,10 +162,25 @@ impl<'g> Operands<'g> {
         columns.iter().map(&mut vector).collect()
     }
 
-    /// What a row has there, as it is in memory.
+    /// What a row has there, in all lanes: one element, or those that are done at once, as they are in memory. What it has instead of more than there are meets zeros.
     fn of_row(&self, cx: &mut Cx<'_>, (depth, rounds): (&Dim, i64), number: u32) -> V {
-        let position = self.row_position(depth, number);
-        load(cx, &self.gemm.a, &self.a, &position, rounds as u32, None)
+        let (gemm, lanes, at_once) = (self.gemm, self.gemm.tile.lanes, self.gemm.at_once);
+        let elements = |cx: &mut Cx<'_>, first: i64, count: i64| {
+            let position = self.row_position(&(depth + &Dim::Const(first)), number);
+            load(cx, &gemm.a, &self.a, &position, count as u32, None)
+        };
+        if at_once == 1 {
+            let a = elements(cx, 0, 1);
+            let a = gemm.a.decode(cx, a);
+            return cx.b.splat(a, lanes);
+        }
+        let group = if rounds == at_once {
+            elements(cx, 0, at_once)
+        } else {
+            let each: Vec<V> = (0..at_once).map(|n| elements(cx, n.min(rounds - 1), 1)).collect();
+            cx.b.vector(&each)
+        };
+        cx.b.shuffle(group, group, (0..lanes * at_once as u32).map(|i| i % at_once as u32).collect())
     }
 
     /// The bits of what the only row has there.
@@ -185,7 +200,7 @@ impl<'g> Operands<'g> {
         })
     }
 
-    /// One round of the innermost loop over the depth, or two at once.
+    /// One round of the innermost loop over the depth, or some at once.
     pub(super) fn step(
         &self,
         cx: &mut Cx<'_>,
@@ -194,24 +209,18 @@ impl<'g> Operands<'g> {
         columns: &[Column],
         sums: &[V],
     ) -> Vec<V> {
-        let (gemm, lanes) = (self.gemm, self.gemm.tile.lanes);
-        let dtype = gemm.out.dtype(cx);
+        let dtype = self.gemm.out.dtype(cx);
         let b = self.of_columns(cx, (depth, rounds), columns);
         let mut next = Vec::with_capacity(sums.len());
         for i in 0..height {
             let a = self.of_row(cx, (depth, rounds), i);
-            let a = match (gemm.pairs, rounds) {
-                (false, _) => {
-                    let a = gemm.a.decode(cx, a);
-                    cx.b.splat(a, lanes)
-                }
-                // What it has instead of a second one meets a zero.
-                (true, 1) => cx.b.splat(a, 2 * lanes),
-                (true, _) => cx.b.shuffle(a, a, (0..2 * lanes).map(|i| i % 2).collect()),
-            };
             for (j, &b) in b.iter().enumerate() {
                 let sum = sums[i as usize * columns.len() + j];
-                next.push(if gemm.pairs { add_pairs(cx, a, b, sum) } else { multiply_add(cx, dtype, a, b, sum) });
+                next.push(match self.gemm.at_once {
+                    1 => multiply_add(cx, dtype, a, b, sum),
+                    2 => add_pairs(cx, a, b, sum),
+                    _ => cx.b.quads(a, b, sum),
+                });
             }
         }
         next
@@ -220,14 +229,14 @@ impl<'g> Operands<'g> {
     /// Fetch a share of what follows in `b`: all tiles of a block together fetch what the next round over them will read. Few rows that take several panels
     /// at once do nothing but read, and what is fetched by hand would only get in the way. Nor is anything fetched next to rows that the kernel itself wrote (those of attention, whose
     /// columns are few): LLVM would load them all before, and run out of registers.
-    pub(super) fn fetch_next(&self, cx: &mut Cx<'_>, at: &At, part: &Part, round: V) {
+    pub(super) fn fetch_next(&self, cx: &mut Cx<'_>, at: &At, part: &Part, (round, rounds): (V, i64)) {
         let gemm = self.gemm;
         if !gemm.b.padded || gemm.b.changes || gemm.a.changes || at.panels > 1 || cx.shared.sanitize || cx.shared.device
         {
             return;
         }
         let bytes = gemm.tile.width() * gemm.b.bytes();
-        let lines = ceil_div(UNROLL * bytes, CACHE_LINE);
+        let lines = ceil_div(rounds * bytes, CACHE_LINE);
         let least = gemm.rows.eval(&|_| Some(1)).unwrap_or(1).clamp(1, gemm.block());
         let tiles = match gemm.rows.as_const() {
             Some(_) => ceil_div(least, gemm.height()),
@@ -244,7 +253,7 @@ impl<'g> Operands<'g> {
         let (next, skipped) = (cx.b.mul(part.count, size), cx.b.mul(before, per_round));
         let first = cx.b.add(next, skipped);
         for i in 0..share {
-            let later = cx.b.i64(i * UNROLL / share);
+            let later = cx.b.i64(i * rounds / share);
             let round = cx.b.add(round, later);
             let here = cx.b.mul(round, per_round);
             let at = cx.b.add(first, here);

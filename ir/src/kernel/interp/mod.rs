@@ -347,6 +347,14 @@ impl<'m> Machine<'m> {
                 let (a, b, c) = (at(a), at(b), at(c));
                 (0..lanes).for_each(|i| slots[to + i] = lane::muladd(elem, slots[a + i], slots[b + i], slots[c + i]));
             }
+            Inst::Quads(a, b, c) => {
+                let (a, b, c) = (at(a), at(b), at(c));
+                for i in 0..lanes {
+                    let products =
+                        (4 * i..4 * i + 4).map(|n| i32::from(slots[a + n] as u8) * i32::from(slots[b + n] as i8));
+                    slots[to + i] = u64::from((slots[c + i] as u32).wrapping_add(products.sum::<i32>() as u32));
+                }
+            }
             Inst::Compare(op, a, b) => {
                 let (elem, a, b) = (from(a), at(a), at(b));
                 (0..lanes)

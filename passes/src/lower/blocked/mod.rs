@@ -39,14 +39,16 @@ const READING: i64 = 1;
 /// Can a convolution with blocks be done as it is? All others are done without blocks.
 pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
     let Op::Conv { groups, in_block, out_block, .. } = &node.op else { return false };
-    let [_, w] = product_operands(func, node);
+    let [x, w] = product_operands(func, node);
     let is_narrow = w != node.args[1];
+    let unsigned = has_no_sign(func, x);
     let Op::Const { value: w } = &func.node(w).op else { return false };
     let is_vector = |b: i64| b == 1 || machine.blocks().any(|block| block == b);
     if !is_vector(*in_block)
         || !is_vector(*out_block)
         || *in_block + *out_block == 2
         || (if is_narrow { !machine.pairs || *in_block == 1 } else { w.dtype() != DType::F32 })
+        || (is_narrow && unsigned && !(machine.quads && fits_byte(w)))
         || w.is_empty()
         || w.rank() < 3
     {
@@ -212,6 +214,7 @@ impl Conv {
         let [x, w] = product_operands(frame.scope.func, node);
         let numbers = match w == node.args[1] {
             true => Numbers::Floats,
+            false if has_no_sign(frame.scope.func, x) => Numbers::Quads,
             false if fits_byte(weights(frame, w)) => Numbers::Pairs(Elem::I8),
             false => Numbers::Pairs(Elem::I16),
         };
@@ -298,7 +301,7 @@ impl Conv {
         }
         let taps = w.shape()[2..].iter().product::<usize>() as i64;
         let w = &match self.numbers {
-            Numbers::Pairs(Elem::I8) => Tensor::from_elems(DType::I8, w.shape().to_vec(), &w.elems()),
+            Numbers::Quads | Numbers::Pairs(Elem::I8) => Tensor::from_elems(DType::I8, w.shape().to_vec(), &w.elems()),
             Numbers::Pairs(_) => Tensor::from_elems(DType::I16, w.shape().to_vec(), &w.elems()),
             Numbers::Floats => w.clone(),
         };
@@ -328,6 +331,11 @@ impl Conv {
         }
         Tensor::new(w.dtype(), vec![out.len() / size], out.into()).expect("as many bytes as elements")
     }
+}
+
+/// Has a tensor integers of 8 bits without signs?
+fn has_no_sign(func: &Func, v: Value) -> bool {
+    func.ty(v).as_tensor().is_ok_and(|t| t.dtype == DType::U8)
 }
 
 /// Do all weights fit integers of 8 bits?

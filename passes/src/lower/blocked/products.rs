@@ -27,6 +27,8 @@ pub(super) enum Numbers {
     Floats,
     /// Integers of 16 bits, two neighbouring channels at once, with weights of 8 or 16 bits.
     Pairs(Elem),
+    /// Integers of 8 bits without signs, four neighbouring channels at once, with weights of 8 bits.
+    Quads,
 }
 
 impl Numbers {
@@ -35,16 +37,28 @@ impl Numbers {
     }
 
     pub(super) fn operand(self) -> Elem {
-        if self == Numbers::Floats { Elem::F32 } else { Elem::I16 }
+        match self {
+            Numbers::Floats => Elem::F32,
+            Numbers::Pairs(_) => Elem::I16,
+            Numbers::Quads => Elem::I8,
+        }
     }
 
     pub(super) fn weight(self) -> Elem {
-        if let Numbers::Pairs(elem) = self { elem } else { Elem::F32 }
+        match self {
+            Numbers::Floats => Elem::F32,
+            Numbers::Pairs(elem) => elem,
+            Numbers::Quads => Elem::I8,
+        }
     }
 
     /// Channels that are multiplied at once.
     pub(super) fn at_once(self) -> i64 {
-        if self == Numbers::Floats { 1 } else { 2 }
+        match self {
+            Numbers::Floats => 1,
+            Numbers::Pairs(_) => 2,
+            Numbers::Quads => 4,
+        }
     }
 
     pub(super) fn operand_bytes(self) -> i64 {
@@ -112,16 +126,15 @@ impl Products {
                 let behind = cx.b.mul(x_step, number);
                 for (i, sums) in sums.chunks_mut(self.vectors as usize).enumerate() {
                     let x = load(cx, i as i64, (x_at, behind));
+                    let x = match at_once as u32 {
+                        1 => cx.b.splat(x, lanes),
+                        n => cx.b.shuffle(x, x, (0..n * lanes).map(|i| i % n).collect()),
+                    };
                     for (sum, &w) in sums.iter_mut().zip(&w) {
                         *sum = match self.numbers {
-                            Numbers::Floats => {
-                                let x = cx.b.splat(x, lanes);
-                                cx.b.muladd(x, w, *sum)
-                            }
-                            Numbers::Pairs(_) => {
-                                let x = cx.b.shuffle(x, x, (0..2 * lanes).map(|i| i % 2).collect());
-                                add_pairs(cx, x, w, *sum)
-                            }
+                            Numbers::Floats => cx.b.muladd(x, w, *sum),
+                            Numbers::Pairs(_) => add_pairs(cx, x, w, *sum),
+                            Numbers::Quads => cx.b.quads(x, w, *sum),
                         };
                     }
                 }
