@@ -16,7 +16,7 @@ use object::{
 };
 use std::{
     fs::File,
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     path::Path,
 };
 
@@ -27,11 +27,11 @@ pub fn symbol_name(text: &str) -> String {
 }
 
 /// Write a file that appears complete or not at all. Devices and pipes are written to, not replaced.
-pub fn write_file(path: &Path, content: impl FnOnce(&mut BufWriter<&mut File>) -> io::Result<()>) -> Result<()> {
+pub fn write_file(path: &Path, content: impl FnOnce(&mut Blocks<'_>) -> io::Result<()>) -> Result<()> {
     let failed = |source| Error::Io { file: path.to_owned(), source };
     if is_special(path) {
         let mut file = File::options().write(true).open(path).map_err(failed)?;
-        let mut writer = BufWriter::with_capacity(1 << 20, &mut file);
+        let mut writer = Blocks::new(&mut file);
         return content(&mut writer).and_then(|()| writer.flush()).map_err(failed);
     }
     let mut builder = tempfile::Builder::new();
@@ -39,11 +39,48 @@ pub fn write_file(path: &Path, content: impl FnOnce(&mut BufWriter<&mut File>) -
     #[cfg(unix)]
     builder.permissions(<std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666));
     let mut file = builder.prefix(".numrsc-").tempfile_in(folder_of(path)).map_err(failed)?;
-    let mut writer = BufWriter::with_capacity(1 << 20, file.as_file_mut());
+    let mut writer = Blocks::new(file.as_file_mut());
     content(&mut writer).and_then(|()| writer.flush()).map_err(failed)?;
     drop(writer);
     file.persist(path).map_err(|e| failed(e.error))?;
     Ok(())
+}
+
+/// A buffer for what is written from the start of a file to its end, when it is flushed. It goes to the file in blocks that begin at multiples of their size: the
+/// memory in which Linux keeps such a file is made of huge pages, so whoever maps it waits for fewer of them.
+#[derive(Debug)]
+pub struct Blocks<'a> {
+    file: &'a mut File,
+    block: Vec<u8>,
+}
+
+impl Blocks<'_> {
+    const BYTES: usize = 4 << 20;
+
+    fn new(file: &mut File) -> Blocks<'_> {
+        Blocks { file, block: Vec::new() }
+    }
+}
+
+impl Write for Blocks<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(Self::BYTES - self.block.len());
+        if taken == Self::BYTES {
+            self.file.write_all(&bytes[..taken])?;
+            return Ok(taken);
+        }
+        self.block.extend(&bytes[..taken]);
+        if self.block.len() == Self::BYTES {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.block)?;
+        self.block.clear();
+        Ok(())
+    }
 }
 
 /// Let a finished file of a [`scratch_folder`] be another one.
@@ -396,5 +433,16 @@ mod tests {
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         write_file(&path, |to| to.write_all(b"whole")).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn blocks_are_what_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let content: Vec<u8> = (0..2 * Blocks::BYTES + 12_345).map(|i| (i % 251) as u8).collect();
+        for step in [1000, Blocks::BYTES - 1, Blocks::BYTES, Blocks::BYTES + 1, content.len()] {
+            write_file(&path, |to| content.chunks(step).try_for_each(|part| to.write_all(part))).unwrap();
+            assert!(std::fs::read(&path).unwrap() == content, "in parts of {step} bytes");
+        }
     }
 }

@@ -20,6 +20,10 @@ const SYMBOL: &str = "numrsc_model";
 /// Nothing unwinds in these programs, so tables for that would be ballast.
 const LAYOUT: &str = "SECTIONS { /DISCARD/ : { *(.eh_frame) *(.gcc_except_table*) *(.comment) } } INSERT AFTER .text;";
 
+/// Large weights can lie in huge pages if addresses are those of the file modulo their size, and if the file was written in one go: see [`emit::Blocks`].
+const HUGE_PAGE: u64 = 2 << 20;
+const HUGE_PAGES: &str = "max-page-size=2097152";
+
 /// What all programs for a processor have in common, compiled by the Rust toolchain.
 #[derive(Debug)]
 pub struct Program {
@@ -54,7 +58,11 @@ impl Program {
         let scratch = emit::scratch_folder(path)?;
         let object = scratch.path().join("model.o");
         emit::write_object(artifact, SYMBOL, &object)?;
-        let options = ["-static", "--gc-sections", "--strip-all", "-T"];
+        let mut options = vec!["-static", "--gc-sections", "--strip-all"];
+        if artifact.lowered.weights.size() >= HUGE_PAGE {
+            options.extend(["-z", HUGE_PAGES, "--no-mmap-output-file"]);
+        }
+        options.push("-T");
         toolchain::link(&self.linker, Format::Elf, &options, &[&self.layout, &object, &self.library], path)
     }
 }

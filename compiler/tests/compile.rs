@@ -6,7 +6,11 @@ use numrsc::npy;
 use numrsc_ir::{DType, Tensor};
 use object::Object;
 use prost::Message;
-use std::{path::Path, process::Command};
+use std::{
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap()
@@ -468,6 +472,20 @@ fn an_executable_runs_by_itself() {
     std::fs::write(place.path("y.npy"), &output.stdout).unwrap();
     let y = npy::read(&place.path("y.npy"), DType::F32).unwrap();
     assert_eq!(y, Tensor::from_f32(&[2, 3], &[1.0, 0.0, 300.0, 0.0, 50.0, 600.0]));
+
+    // A pipe does not tell how much is to come: memory grows, and what is given back is used again.
+    let rows = 300_000;
+    let x: Vec<f32> = (0..3 * rows).map(|i| (i % 1009) as f32 - 500.0).collect();
+    let expected: Vec<f32> =
+        x.iter().zip([1.0, 10.0, 100.0].iter().cycle()).map(|(x, scale)| x.max(0.0) * scale).collect();
+    let mut child = Command::new(place.path("relu")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || input.write_all(Tensor::from_f32(&[3 * rows], &x).bytes()).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    std::fs::write(place.path("y.npy"), &output.stdout).unwrap();
+    let y = npy::read(&place.path("y.npy"), DType::F32).unwrap();
+    assert!(y == Tensor::from_f32(&[rows, 3], &expected));
 
     let refused = place.numrsc(&["compile", "relu.onnx", "--emit", "exe", "--target", "thumbv7em-none-eabihf"]);
     assert!(stderr(&refused).contains("executables are for Linux"), "{}", stderr(&refused));

@@ -38,18 +38,22 @@ impl Arena {
         }
     }
 
-    /// What is left at the end of the last whole one is ordinary pages, so nothing is wasted.
+    /// A huge page takes as long to get as fifty ordinary ones, so what is left at the end is one as well, unless most of it would be wasted.
     #[cfg(feature = "std")]
     fn of_huge_pages(bytes: usize) -> Option<Arena> {
         const HUGE: usize = 2 << 20;
-        if bytes < HUGE || !cfg!(target_os = "linux") {
+        let whole = match bytes % HUGE {
+            rest if rest < HUGE / 4 => bytes,
+            _ => bytes.checked_next_multiple_of(HUGE)?,
+        };
+        if whole < HUGE || !cfg!(target_os = "linux") {
             return None;
         }
-        let mut pages = memmap2::MmapMut::map_anon(bytes.checked_add(HUGE)?).ok()?;
+        let mut pages = memmap2::MmapMut::map_anon(whole.checked_add(HUGE)?).ok()?;
         let skipped = pages.as_ptr().align_offset(HUGE).min(HUGE);
         // Where there are no huge pages, others do.
         #[cfg(target_os = "linux")]
-        let _ = pages.advise_range(memmap2::Advice::HugePage, skipped, bytes / HUGE * HUGE);
+        let _ = pages.advise_range(memmap2::Advice::HugePage, skipped, whole / HUGE * HUGE);
         let start = pages.as_mut_ptr().wrapping_add(skipped);
         let mut arena = Arena::of(start, bytes);
         arena.pages = Some(pages);
@@ -84,7 +88,7 @@ mod tests {
 
     #[test]
     fn all_of_it_can_be_written() {
-        for bytes in [1, 100, (2 << 20) - 1, 2 << 20, (5 << 20) + 1] {
+        for bytes in [1, 100, 600 << 10, (2 << 20) - 1, 2 << 20, (4 << 20) + 1, (5 << 20) + 1] {
             let arena = Arena::new(bytes);
             assert!(!arena.start().is_null() && arena.start().addr().is_multiple_of(DATA_ALIGN));
             assert_eq!(arena.bytes(), bytes);

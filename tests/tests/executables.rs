@@ -207,6 +207,31 @@ fn files_pipes_and_errors() {
     }
 }
 
+/// Linux maps huge pages only where addresses and places in the file agree modulo their size.
+#[test]
+fn large_weights_fit_huge_pages() {
+    const HUGE_PAGE: u64 = 2 << 20;
+    const LOAD: u64 = 1;
+    let model = onnx::load(&corpus::fetch("models").join("models/gpt2_mini_kv_ts/model.onnx")).unwrap();
+    let func = import::import(&model, &import::Options::default()).unwrap();
+    let machine = Machine::new("", "", None);
+    let artifact = compile(&func, "large", &machine.options, None).unwrap();
+    let weights: usize = artifact.pieces().iter().map(|piece| piece.bytes.len()).sum();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large");
+    machine.program.write(&artifact, &path).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    assert!(weights > HUGE_PAGE as usize && bytes.len() < weights + 500_000, "{weights} of {}", bytes.len());
+    let number = |at: usize, size: usize| (0..size).rev().fold(0, |n, i| n << 8 | u64::from(bytes[at + i]));
+    let (table, row, rows) = (number(32, 8) as usize, number(54, 2) as usize, number(56, 2) as usize);
+    let segments: Vec<_> = (0..rows).map(|i| table + i * row).filter(|&at| number(at, 4) == LOAD).collect();
+    assert!(!segments.is_empty());
+    for at in segments {
+        let (offset, address) = (number(at + 8, 8), number(at + 16, 8));
+        assert_eq!(offset % HUGE_PAGE, address % HUGE_PAGE, "{offset:#x} at {address:#x}");
+    }
+}
+
 #[test]
 fn small_and_alone() {
     let digits = Digits::new();

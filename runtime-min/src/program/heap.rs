@@ -1,6 +1,6 @@
-//! Memory from Linux. Large blocks are mappings of their own. Small ones are cut from larger ones and kept in lists by size when they come back.
+//! Memory from Linux. Small blocks are cut from larger ones and kept in lists by size when they come back. Large ones share regions of huge pages.
 #![allow(unsafe_code)]
-use super::linux;
+use super::linux::{self, HUGE_PAGE};
 use core::{
     alloc::{GlobalAlloc, Layout},
     cell::UnsafeCell,
@@ -10,22 +10,35 @@ use core::{
 /// Sizes are powers of two, from 16 bytes on, and blocks are aligned to their size: to any element of a tensor, whatever the layout says.
 const SMALLEST: usize = 16;
 const CLASSES: usize = 12;
-/// Blocks of more bytes than the largest class are mapped.
+/// Blocks of more bytes than the largest class are whole numbers of [`GRAIN`].
 const LARGEST: usize = SMALLEST << (CLASSES - 1);
 /// What is cut into small blocks.
 const CHUNK: usize = 4 * LARGEST;
+/// What large blocks are aligned to: more than anyone asks for.
+const GRAIN: usize = 4096;
+/// Of large blocks, the first so many bytes are ordinary pages. A huge page takes as long to get as fifty of them, so it is not for programs that need as little as that.
+const ORDINARY: usize = 256 << 10;
 
 pub(super) struct Heap(UnsafeCell<State>);
 
 struct State {
+    /// Small blocks to be used again, by class.
     idle: [*mut Idle; CLASSES],
     /// What is left of the last chunk.
     rest: *mut u8,
     rest_bytes: usize,
+    /// Large blocks to be used again, and what is left of regions.
+    spare: *mut Spare,
+    ordinary_bytes: usize,
 }
 
 struct Idle {
     next: *mut Idle,
+}
+
+struct Spare {
+    next: *mut Spare,
+    bytes: usize,
 }
 
 // SAFETY: the program has one thread.
@@ -33,16 +46,24 @@ unsafe impl Sync for Heap {}
 
 impl Heap {
     pub(super) const fn new() -> Heap {
-        Heap(UnsafeCell::new(State { idle: [null_mut(); CLASSES], rest: null_mut(), rest_bytes: 0 }))
+        Heap(UnsafeCell::new(State {
+            idle: [null_mut(); CLASSES],
+            rest: null_mut(),
+            rest_bytes: 0,
+            spare: null_mut(),
+            ordinary_bytes: 0,
+        }))
     }
 }
 
-// SAFETY: blocks do not overlap: a mapping is used for one block, and a part of a chunk is given away once, or again after it came back.
+// SAFETY: blocks do not overlap: a part of a chunk or region is given away once, or again after it came back.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let Some(class) = class_of(layout) else { return linux::map(layout.size()) };
         // SAFETY: there is one thread, and no reference leaves this function.
         let state = unsafe { &mut *self.0.get() };
+        let Some(class) = class_of(layout) else {
+            return layout.size().checked_next_multiple_of(GRAIN).map_or(null_mut(), |bytes| state.take(bytes));
+        };
         let idle = state.idle[class];
         if !idle.is_null() {
             // SAFETY: idle blocks hold this since `dealloc`.
@@ -65,32 +86,64 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        match class_of(layout) {
-            // SAFETY: `alloc` mapped that many bytes, and the caller is done with them.
-            None => unsafe { linux::unmap(block, layout.size()) },
-            // SAFETY: there is one thread; the block is large enough, aligned and nobody else's.
-            Some(class) => unsafe {
-                let idle = block.cast::<Idle>();
-                let state = &mut *self.0.get();
-                idle.write(Idle { next: state.idle[class] });
-                state.idle[class] = idle;
-            },
+        // SAFETY: there is one thread; the block is large enough, aligned and nobody else's.
+        unsafe {
+            let state = &mut *self.0.get();
+            match class_of(layout) {
+                None => state.keep(block, layout.size().next_multiple_of(GRAIN)),
+                Some(class) => {
+                    let idle = block.cast::<Idle>();
+                    idle.write(Idle { next: state.idle[class] });
+                    state.idle[class] = idle;
+                }
+            }
         }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller says.
-        let block = unsafe { self.alloc(layout) };
-        // Mappings are zero already.
-        if !block.is_null() && class_of(layout).is_some() {
-            // SAFETY: `alloc` gave that many bytes.
-            unsafe { block.write_bytes(0, layout.size()) };
-        }
-        block
     }
 }
 
-/// The class of a block, `None` if it is mapped: pages are aligned to more than anyone asks for.
+impl State {
+    /// A large block: the end of the first spare one that is large enough, or of a new one.
+    fn take(&mut self, bytes: usize) -> *mut u8 {
+        let mut link = &raw mut self.spare;
+        // SAFETY: spare blocks are nobody else's and begin with this since `keep`.
+        unsafe {
+            while !(*link).is_null() && (**link).bytes < bytes {
+                link = &raw mut (**link).next;
+            }
+            let spare = *link;
+            if !spare.is_null() {
+                (*spare).bytes -= bytes;
+                let left = (*spare).bytes;
+                if left == 0 {
+                    *link = (*spare).next;
+                }
+                return spare.cast::<u8>().wrapping_add(left);
+            }
+        }
+        if bytes <= ORDINARY.saturating_sub(self.ordinary_bytes) {
+            self.ordinary_bytes += bytes;
+            return linux::map(bytes);
+        }
+        let Some(whole) = bytes.checked_next_multiple_of(HUGE_PAGE) else { return null_mut() };
+        let region = linux::map_huge(whole);
+        if !region.is_null() && whole > bytes {
+            // SAFETY: the region is new.
+            unsafe { self.keep(region, whole - bytes) };
+        }
+        if region.is_null() { region } else { region.wrapping_add(whole - bytes) }
+    }
+
+    /// # Safety
+    /// A large block that nobody uses.
+    unsafe fn keep(&mut self, block: *mut u8, bytes: usize) {
+        let spare = block.cast::<Spare>();
+        // SAFETY: as the caller says.
+        unsafe { spare.write(Spare { next: self.spare, bytes }) };
+        self.spare = spare;
+    }
+}
+
+/// The class of a block, `None` if it is a large one.
 fn class_of(layout: Layout) -> Option<usize> {
     let bytes = layout.size().max(layout.align()).max(SMALLEST).checked_next_power_of_two()?;
     (bytes <= LARGEST).then(|| (bytes / SMALLEST).ilog2() as usize)

@@ -11,7 +11,6 @@ mod number {
     pub(super) const CLOSE: usize = 3;
     pub(super) const LSEEK: usize = 8;
     pub(super) const MMAP: usize = 9;
-    pub(super) const MUNMAP: usize = 11;
     pub(super) const MADVISE: usize = 28;
     pub(super) const FTRUNCATE: usize = 77;
     pub(super) const CLOCK_GETTIME: usize = 228;
@@ -29,7 +28,6 @@ mod number {
     pub(super) const WRITE: usize = 64;
     pub(super) const EXIT_GROUP: usize = 94;
     pub(super) const CLOCK_GETTIME: usize = 113;
-    pub(super) const MUNMAP: usize = 215;
     pub(super) const MMAP: usize = 222;
     pub(super) const MADVISE: usize = 233;
     #[cfg(target_arch = "riscv64")]
@@ -180,33 +178,10 @@ fn write_all(file: &Open, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-const HUGE_PAGE: usize = 2 << 20;
-/// Of all processors, the largest ordinary page.
-const PAGE: usize = 64 << 10;
+pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// Memory of its own, all zero; null if there is none. From 2 MiB on it lies in huge pages, which begin where addresses are multiples of their size.
+/// Memory of its own, all zero; null if there is none.
 pub(super) fn map(bytes: usize) -> *mut u8 {
-    const AS_HUGE_PAGES: usize = 14;
-    if bytes < HUGE_PAGE {
-        return pages(bytes);
-    }
-    let Some(whole) = bytes.checked_next_multiple_of(PAGE) else { return null_mut() };
-    let first = whole.checked_add(HUGE_PAGE).map_or(null_mut(), pages);
-    if first.is_null() {
-        return first;
-    }
-    let before = first.addr().next_multiple_of(HUGE_PAGE) - first.addr();
-    let block = first.wrapping_add(before);
-    // SAFETY: what lies before and behind the block is nobody's. How the block is made of pages does not change its content; where there are no huge ones, others do.
-    unsafe {
-        unmap(first, before);
-        unmap(block.wrapping_add(whole), HUGE_PAGE - before);
-        let _ = call(number::MADVISE, [block.addr(), whole, AS_HUGE_PAGES, 0, 0, 0]);
-    }
-    block
-}
-
-fn pages(bytes: usize) -> *mut u8 {
     const READ_AND_WRITE: usize = 1 | 2;
     const PRIVATE_AND_NO_FILE: usize = 0x2 | 0x20;
     const NO_FILE: usize = -1_isize as usize;
@@ -215,12 +190,19 @@ fn pages(bytes: usize) -> *mut u8 {
     mapped.map_or(null_mut(), core::ptr::with_exposed_provenance_mut)
 }
 
-/// # Safety
-/// `map` gave the block for that many bytes, and nobody uses it any more.
-pub(super) unsafe fn unmap(block: *mut u8, bytes: usize) {
-    let bytes = if bytes < HUGE_PAGE { bytes } else { bytes.next_multiple_of(PAGE) };
-    // SAFETY: as the caller says. Linux refuses to do nothing, which is fine.
-    let _ = unsafe { call(number::MUNMAP, [block.addr(), bytes, 0, 0, 0, 0]) };
+/// As [`map`], for a multiple of [`HUGE_PAGE`], and in huge pages, which begin where addresses are multiples of their size.
+pub(super) fn map_huge(bytes: usize) -> *mut u8 {
+    const AS_HUGE_PAGES: usize = 14;
+    let first = bytes.checked_add(HUGE_PAGE).map_or(null_mut(), map);
+    if first.is_null() {
+        return first;
+    }
+    let before = first.addr().next_multiple_of(HUGE_PAGE) - first.addr();
+    let block = first.wrapping_add(before);
+    // What lies before and behind the block is never used, and costs nothing but addresses.
+    // SAFETY: how the block is made of pages does not change its content; where there are no huge ones, others do.
+    let _ = unsafe { call(number::MADVISE, [block.addr(), bytes, AS_HUGE_PAGES, 0, 0, 0]) };
+    block
 }
 
 /// Since some moment in the past.
