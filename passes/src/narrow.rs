@@ -61,12 +61,18 @@ pub(crate) fn constant(func: &Func, v: Value) -> Option<Tensor> {
         _ => None,
     };
     match (&node.op, &node.args[..]) {
+        // Nothing but another type.
+        (op @ Op::Map { .. }, [x]) if *op == cast(DType::I32) && dtype_is_narrow(func, *x) => of(*x),
         (Op::Map { .. }, [x]) => evaluated(&node.op, of(*x)?),
         _ => of(v),
     }
 }
 
-pub(crate) fn evaluated(op: &Op, x: Tensor) -> Option<Tensor> {
+fn dtype_is_narrow(func: &Func, v: Value) -> bool {
+    func.ty(v).as_tensor().is_ok_and(|t| matches!(t.dtype, DType::I8 | DType::U8 | DType::I16))
+}
+
+fn evaluated(op: &Op, x: Tensor) -> Option<Tensor> {
     match eval_op(op, &[&Data::Tensor(x)], &mut Env::new()) {
         Ok(Data::Tensor(t)) => Some(t),
         _ => None,
@@ -74,6 +80,9 @@ pub(crate) fn evaluated(op: &Op, x: Tensor) -> Option<Tensor> {
 }
 
 pub(crate) fn narrow_constant(value: &Tensor, types: &[DType]) -> Option<Tensor> {
+    if types.first() == Some(&value.dtype()) && !value.is_empty() {
+        return Some(value.clone());
+    }
     let all = value.to_i64s()?;
     let (low, high) = (i128::from(*all.iter().min()?), i128::from(*all.iter().max()?));
     let to = types.iter().find(|t| t.int_range().0 <= low && high <= t.int_range().1)?;

@@ -5,11 +5,11 @@ use crate::{
     Machine, Result,
     layout::has_blocks,
     lower::{is_view, limits, packs},
-    narrow::{cast, constant, evaluated, narrow_constant},
+    narrow::{cast, constant, narrow_constant},
     rebuild::Rebuild,
 };
 use numrsc_ir::{
-    DType, Dim, Elems, Func, Lit, Node, Op, ReduceFn, Scalar, ScalarFn, Tensor, Type, Value,
+    DType, Dim, Elems, Func, Lit, Node, Op, Scalar, ScalarFn, Tensor, Type, Value,
     scalar::{Call, Step},
 };
 
@@ -64,11 +64,8 @@ impl Quads {
         }
         let weights = narrow_constant(&constant(func, node.args[at])?, &[DType::I8])?;
         let place = |operand: usize, axis: usize| result_axis(func, node, operand, axis as i64);
-        let (own, summed): (Vec<usize>, Vec<usize>) =
-            (0..weights.shape().len()).partition(|axis| place(at, *axis).is_some());
-        let summed = summed.into_iter().map(|a| a as i64).collect();
-        let sums =
-            evaluated(&Op::Reduce { f: ReduceFn::Sum, axes: summed }, evaluated(&cast(DType::I32), weights.clone())?)?;
+        let own: Vec<usize> = (0..weights.rank()).filter(|axis| place(at, *axis).is_some()).collect();
+        let sums = sums(&weights, &own);
         let axes: Vec<i64> = own.iter().filter_map(|&axis| place(at, axis)).collect();
         let rows = Rows::of(func, node.args[1 - at], &|axis| place(1 - at, axis))?;
         let suits = match &node.op {
@@ -260,6 +257,39 @@ fn part(f: &Scalar, step: u32, args: &[Value]) -> Expression {
     };
     let steps: Vec<Step> = f.steps().iter().map(renumbered).collect();
     Expression { f: Scalar::new(&steps, steps.len() - 1), args: used.iter().map(|&n| args[n as usize]).collect() }
+}
+
+/// The sums of integers of 8 bits over all axes but these.
+fn sums(weights: &Tensor, own: &[usize]) -> Tensor {
+    // Neighbouring axes of one kind are one axis, so that inner loops are long; the last one is at the end.
+    let mut axes: Vec<(usize, bool)> = vec![];
+    for (axis, &size) in weights.shape().iter().enumerate() {
+        match axes.last_mut() {
+            Some((all, is_own)) if *is_own == own.contains(&axis) => *all *= size,
+            _ => axes.push((size, own.contains(&axis))),
+        }
+    }
+    let (last, last_is_own) = axes.pop().unwrap_or((1, true));
+    let shape: Vec<usize> = own.iter().map(|&axis| weights.shape()[axis]).collect();
+    let mut sums = vec![0i128; shape.iter().product()];
+    for (line, elements) in weights.bytes().chunks_exact(last.max(1)).enumerate() {
+        let (mut left, mut at, mut pitch) = (line, 0, if last_is_own { last } else { 1 });
+        for &(size, is_own) in axes.iter().rev() {
+            if is_own {
+                at += left % size * pitch;
+                pitch *= size;
+            }
+            left /= size;
+        }
+        let numbers = elements.iter().map(|&x| i128::from(x as i8));
+        if last_is_own {
+            sums[at..].iter_mut().zip(numbers).for_each(|(sum, x)| *sum += x);
+        } else {
+            sums[at] += numbers.sum::<i128>();
+        }
+    }
+    let wrapped = sums.into_iter().map(|x| i128::from(x as i32)).collect();
+    Tensor::from_elems(DType::I32, shape, &Elems::Int(wrapped))
 }
 
 /// The axis of a product's result that an axis of an operand is, if it is neither summed over nor one that windows move along.

@@ -301,9 +301,9 @@ impl Conv {
         }
         let taps = w.shape()[2..].iter().product::<usize>() as i64;
         let w = &match self.numbers {
-            Numbers::Quads | Numbers::Pairs(Elem::I8) => Tensor::from_elems(DType::I8, w.shape().to_vec(), &w.elems()),
+            Numbers::Pairs(Elem::I8) => Tensor::from_elems(DType::I8, w.shape().to_vec(), &w.elems()),
             Numbers::Pairs(_) => Tensor::from_elems(DType::I16, w.shape().to_vec(), &w.elems()),
-            Numbers::Floats => w.clone(),
+            Numbers::Quads | Numbers::Floats => w.clone(),
         };
         let per_output = self.in_blocks * self.channels * taps;
         let source = self.phases.taps();
@@ -340,7 +340,7 @@ fn has_no_sign(func: &Func, v: Value) -> bool {
 
 /// Do all weights fit integers of 8 bits?
 fn fits_byte(w: &Tensor) -> bool {
-    w.to_i64s().is_some_and(|all| all.into_iter().all(|x| i8::try_from(x).is_ok()))
+    w.dtype() == DType::I8 || w.to_i64s().is_some_and(|all| all.into_iter().all(|x| i8::try_from(x).is_ok()))
 }
 
 /// Input channels of a group up to the last one that has weights, but one at least.
