@@ -2,7 +2,7 @@
 //! asks for the value of the map, its *root*, at every index, and answers for the product itself from its accumulators. No buffer lies between.
 use super::{
     cx::{Cx, Local},
-    index::{linear, unravel},
+    index::{linear, reshaped},
     nest::{Lanes, Reads, fitting_lanes},
     pointwise::read_where_written,
 };
@@ -66,7 +66,7 @@ impl Epilogue {
             Order::Axes(axes) => axes.iter().map(|a| a.map_or(Dim::ZERO, |a| at[a].clone())).collect(),
             Order::Memory => {
                 let (shape, root_shape) = (cx.shape(self.product), cx.shape(self.root));
-                unravel(&linear(at, &shape), &root_shape, &cx.extents)
+                reshaped(at, &shape, &root_shape, &cx.extents, cx.shared)
             }
         }
     }

@@ -55,6 +55,25 @@ pub(crate) fn unravel(position: &Dim, shape: &[Dim], extents: &HashMap<Sym, Dim>
     index
 }
 
+/// The index of an element after a reshape from `from` to `to`. Names of sizes hide which of their products are the same; axes that are split or merged among
+/// themselves do not take part in the divisions of others.
+pub(crate) fn reshaped(
+    index: &[Dim],
+    from: &[Dim],
+    to: &[Dim],
+    extents: &HashMap<Sym, Dim>,
+    shared: &Shared,
+) -> Vec<Dim> {
+    let mut at = Vec::with_capacity(to.len());
+    let (mut done, mut made) = (0, 0);
+    while let Some((i, j)) = shared.same_product(&from[done..], &to[made..]) {
+        at.extend(unravel(&linear(&index[done..done + i], &from[done..done + i]), &to[made..made + j], extents));
+        (done, made) = (done + i, made + j);
+    }
+    at.extend(unravel(&linear(&index[done..], &from[done..]), &to[made..], extents));
+    at
+}
+
 /// Quotient and remainder of an index by a size.
 fn divide(x: &Dim, by: &Dim, extents: &HashMap<Sym, Dim>) -> (Dim, Dim) {
     if *by == Dim::ONE {
@@ -287,7 +306,7 @@ pub(crate) fn view_index(
         }
         Op::Reshape { shape } => {
             let to: Vec<Dim> = shape.iter().map(|d| shared.size(d)).collect();
-            unravel(&linear(index, &to), of, extents)
+            reshaped(index, &to, of, extents, shared)
         }
         _ => return None,
     })
@@ -302,5 +321,24 @@ fn broadcast_index(of: &Dim, to: &Dim, index: &Dim) -> Dim {
         _ if of.equals(&Dim::ONE) == Some(false) => index.clone(),
         // 0 for size 1, else the index itself. The plain minimum: no proof may replace it by one of the two.
         _ => Dim::from_atom(Atom::Min(index.clone(), of - &Dim::ONE)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::{Options, tests::MACHINE};
+
+    #[test]
+    fn sizes_with_names_that_are_merged_leave_no_division_in_addresses() {
+        let mut shared = Shared::new(&Options::new(MACHINE));
+        let half = |s: &str| &Dim::sym(s).floor_div(&Dim::Const(2)) + &Dim::ONE;
+        let (height, width) = (half("h"), half("w"));
+        let mut shape = |sizes: &[&Dim]| -> Vec<Dim> { sizes.iter().map(|d| shared.size(d)).collect() };
+        let (channels, pixels) = (Dim::Const(120), &height * &width);
+        let (flat, whole) = (shape(&[&channels, &pixels]), shape(&[&channels, &height, &width]));
+        let (c, p) = (Dim::sym("c"), Dim::sym("p"));
+        let at = reshaped(&[c.clone(), p.clone()], &flat, &whole, &HashMap::new(), &shared);
+        assert_eq!(linear(&at, &whole), &(&(&c * &whole[1]) * &whole[2]) + &p);
     }
 }

@@ -128,6 +128,30 @@ impl Shared {
         Dim::sym(sym)
     }
 
+    /// How many of the first sizes of two shapes have the same product, if names are among them: without names, products tell by themselves.
+    pub(crate) fn same_product(&self, a: &[Dim], b: &[Dim]) -> Option<(usize, usize)> {
+        let is_named = |d: &Dim| {
+            d.terms()
+                .iter()
+                .flat_map(|t| &t.factors)
+                .any(|f| matches!(f, Atom::Sym(s) if self.meanings.contains_key(s)))
+        };
+        if !a.iter().chain(b).any(is_named) {
+            return None;
+        }
+        let products = |sizes: &[Dim]| -> Vec<Dim> {
+            let next = |product: &mut Dim, d: &Dim| {
+                *product = &*product * &d.subst(&|s| self.meaning(s));
+                Some(product.clone())
+            };
+            sizes.iter().scan(Dim::ONE, next).collect()
+        };
+        let (of_a, of_b) = (products(a), products(b));
+        of_a.iter()
+            .enumerate()
+            .find_map(|(i, x)| Some((i + 1, of_b.iter().position(|y| x == y && !x.is_too_large())? + 1)))
+    }
+
     /// What a name stands for.
     pub(crate) fn meaning(&self, s: &Sym) -> Option<Dim> {
         self.meanings.get(s).cloned()

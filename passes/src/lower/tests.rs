@@ -18,14 +18,15 @@ use numrsc_ir::{
 };
 use std::collections::HashMap;
 
+pub(super) const MACHINE: Machine =
+    Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: false, pairs: true, quads: false };
+
 const SIZE: i64 = 13;
 
 /// Negate a tensor, reading and writing that many elements too far; the messages of failures with it.
 fn negate(read: i64, write: i64, sanitize: bool) -> (Result<Vec<Filled>, Failure>, Vec<String>) {
     let func = parse("func(%0 \"x\": f32[n]) {\n  %1 = map %0 {f=neg(a0)} : f32[n]\n  return %1\n}\n").unwrap();
-    let machine =
-        Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: false, pairs: true, quads: false };
-    let mut shared = Shared::new(&Options { sanitize, ..Options::new(machine) });
+    let mut shared = Shared::new(&Options { sanitize, ..Options::new(MACHINE) });
     let scope = Scope { func: &func, buffers: HashMap::from([(Value(0), Buffer { pointer: V(0) })]) };
     let kernel = Pointwise {
         domain: vec![Dim::sym("n")],
