@@ -146,7 +146,8 @@ struct BuildArgs {
     /// Check every access of memory at run time
     #[arg(long)]
     sanitize: bool,
-    /// What a convolution or product may be off by, relative to its largest sum of magnitudes: 0 for none by Winograd's algorithm or as Fourier transform, and for floats of 16 bits that every operation rounds; 2e-5 for F(4x4, 3x3)
+    /// What a convolution or product may be off by, relative to its largest sum of magnitudes: 0 for plain sums only (not by Winograd's algorithm, as Fourier
+    /// transform or with constants per channel in the weights) and for floats of 16 bits that every operation rounds; 2e-5 for F(4x4, 3x3)
     #[arg(long, value_name = "REL", default_value_t = lower::TOLERANCE, value_parser = parse_tolerance)]
     tolerance: f64,
     /// Threads that compile [default: all cores]
