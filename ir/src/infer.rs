@@ -237,7 +237,7 @@ pub(crate) fn contract(
     Ok(Type::tensor(a.dtype, [batch, others(&a.shape, &a_used), others(&b.shape, &b_used)].concat()))
 }
 
-#[allow(clippy::too_many_arguments)]
+#[expect(clippy::too_many_arguments, reason = "the operands and attributes that the op declares")]
 pub(crate) fn conv(
     x: &Type,
     w: &Type,

@@ -1,12 +1,40 @@
 //! Operands of maps whose elements are all the same constant become literals of the expression: no memory, no loads, and narrow weights with a zero point stay a
 //! function of one operand.
-use crate::{Error, Result};
+use crate::{Result, rebuild::Rebuild};
 use numrsc_ir::{DType, Func, Lit, Op, Scalar, Tensor, Value, scalar::Step};
 use std::collections::HashMap;
 
 pub fn literals(func: &Func) -> Result<Func> {
-    let mut out = func.named_alike();
-    let mut placed: HashMap<Value, Value> = HashMap::new();
+    let same = same_numbers(func);
+    let new = Rebuild::of(func, "literals", |new, node, mut args| {
+        let is_same = |i: usize| same.contains_key(&node.args[i]);
+        let op = match &node.op {
+            Op::Map { f } if (0..args.len()).any(|i| !is_same(i)) => {
+                let f = substituted(f, &node.args, &same);
+                args = (0..args.len()).filter(|&i| !is_same(i)).map(|i| args[i]).collect();
+                Op::Map { f }
+            }
+            // A part of what repeats one number repeats it as well: equal ones are one node then.
+            Op::Slice { sizes, .. } if is_same(0) => {
+                let whole = func.node(node.args[0]);
+                match &whole.op {
+                    Op::Broadcast { axes, .. } if axes.is_empty() => {
+                        args = vec![new.placed(whole.args[0])];
+                        Op::Broadcast { shape: sizes.clone(), axes: vec![] }
+                    }
+                    _ => node.op.clone(),
+                }
+            }
+            other => other.map_bodies(literals)?,
+        };
+        new.push(op, &args)
+    })?;
+    let results = func.results().iter().map(|&r| new.placed(r)).collect();
+    Ok(new.with_results(results))
+}
+
+/// The nodes whose elements are all the same constant.
+fn same_numbers(func: &Func) -> HashMap<Value, Lit> {
     let mut same: HashMap<Value, Lit> = HashMap::new();
     for (v, node) in func.values() {
         let known = match &node.op {
@@ -17,29 +45,8 @@ pub fn literals(func: &Func) -> Result<Func> {
             _ => None,
         };
         same.extend(known.map(|lit| (v, lit)));
-        let mut args = node.args.clone();
-        let op = match &node.op {
-            Op::Map { f } if args.iter().any(|a| !same.contains_key(a)) => {
-                let f = substituted(f, &args, &same);
-                args.retain(|a| !same.contains_key(a));
-                Op::Map { f }
-            }
-            // A part of what repeats one number repeats it as well: equal ones are one node then.
-            Op::Slice { sizes, .. } if same.contains_key(&v) => match &func.node(args[0]).op {
-                Op::Broadcast { axes, .. } if axes.is_empty() => {
-                    args.clone_from(&func.node(args[0]).args);
-                    Op::Broadcast { shape: sizes.clone(), axes: vec![] }
-                }
-                _ => node.op.clone(),
-            },
-            other => other.map_bodies(literals)?,
-        };
-        let args: Vec<Value> = args.iter().map(|a| placed[a]).collect();
-        let at = out.push(op, &args).map_err(|e| Error::Invalid { pass: "literals", message: e.to_string() })?;
-        placed.insert(v, at);
     }
-    out.set_results(func.results().iter().map(|r| placed[r]).collect());
-    Ok(out.without_dead_nodes())
+    same
 }
 
 /// The one number that all elements are.

@@ -68,6 +68,19 @@ struct Conv {
     high: Vec<Dim>,
 }
 
+/// What a tap of the window sees from the pixels `from .. to` along the last axis.
+struct Line {
+    axis: usize,
+    tap: Dim,
+    /// Where the line starts in the operand, if it is `inside` of it.
+    position: Dim,
+    inside: V,
+    /// Pixel `i` comes to `packed[shift + i]`.
+    shift: V,
+    from: V,
+    to: V,
+}
+
 impl Conv {
     fn new(shared: &mut Shared, frame: &Frame<'_>, v: Value) -> Conv {
         let node = frame.scope.func.node(v);
@@ -349,10 +362,12 @@ impl Conv {
                     return vec![];
                 };
                 position = &position * &self.input[last];
+                let tap = sym(&taps[last]);
+                let line = Line { axis: last, tap, position, inside, shift, from, to };
                 if self.spread[last] == 1 {
-                    self.pack_line(cx, &source, packed, shift, &position, last, &taps[last], inside, (from, to));
+                    self.pack_line(cx, &source, packed, &line);
                 } else {
-                    self.pack_sparse(cx, &source, packed, shift, &position, last, &taps[last], inside, (from, to));
+                    self.pack_sparse(cx, &source, packed, &line);
                 }
                 vec![]
             });
@@ -376,20 +391,9 @@ impl Conv {
     }
 
     /// A line whose elements lie `stride` apart: zeros, elements, zeros.
-    #[allow(clippy::too_many_arguments)]
-    fn pack_line(
-        &self,
-        cx: &mut Cx<'_>,
-        source: &Place,
-        packed: V,
-        shift: V,
-        position: &Dim,
-        d: usize,
-        tap: &Sym,
-        inside: V,
-        (from, to): (V, V),
-    ) {
-        let (stride, tap) = (Dim::Const(self.strides[d]), &Dim::sym(tap.clone()) * &Dim::Const(self.dilations[d]));
+    fn pack_line(&self, cx: &mut Cx<'_>, source: &Place, packed: V, line: &Line) {
+        let (d, from, to) = (line.axis, line.from, line.to);
+        let (stride, tap) = (Dim::Const(self.strides[d]), &line.tap * &Dim::Const(self.dilations[d]));
         let before = &self.low[d] - &tap;
         let (low, high) = (before.ceil_div(&stride), (&self.input[d] + &before).ceil_div(&stride));
         let (low, high) = (cx.uniform(&low), cx.uniform(&high));
@@ -397,10 +401,10 @@ impl Conv {
         let low = cx.b.binary(Binary::SMin, low, to);
         let high = cx.b.binary(Binary::SMax, high, low);
         let high = cx.b.binary(Binary::SMin, high, to);
-        let low = cx.b.select(inside, low, to);
-        let high = cx.b.select(inside, high, to);
-        let base = cx.uniform(&(&(position - &self.low[d]) + &tap));
-        self.copy_run(cx, source, packed, (shift, base, self.strides[d]), (from, low, high, to));
+        let low = cx.b.select(line.inside, low, to);
+        let high = cx.b.select(line.inside, high, to);
+        let base = cx.uniform(&(&(&line.position - &self.low[d]) + &tap));
+        self.copy_run(cx, source, packed, (line.shift, base, self.strides[d]), (from, low, high, to));
     }
 
     /// `packed[shift + i]` for `i` in `from..to`: `source[base + i * stride]` for those in `low..high`, and 0 for the others. Lines are filled in
@@ -459,26 +463,14 @@ impl Conv {
     }
 
     /// A line with zeros between the elements.
-    #[allow(clippy::too_many_arguments)]
-    fn pack_sparse(
-        &self,
-        cx: &mut Cx<'_>,
-        source: &Place,
-        packed: V,
-        shift: V,
-        position: &Dim,
-        d: usize,
-        tap: &Sym,
-        inside: V,
-        (from, to): (V, V),
-    ) {
+    fn pack_sparse(&self, cx: &mut Cx<'_>, source: &Place, packed: V, line: &Line) {
         let elem = scalar::memory(self.operand);
         let zero = cx.b.bits(Ty::scalar(elem), 0);
-        let base = cx.uniform(position);
+        let base = cx.uniform(&line.position);
         let var = cx.fresh(false);
-        cx.range(&var.clone(), from, to, &[], |cx, _| {
-            let (at, fits) = self.seen(cx, d, &Dim::sym(var.clone()), &Dim::sym(tap.clone()));
-            let fits = cx.b.and(fits, inside);
+        cx.range(&var.clone(), line.from, line.to, &[], |cx, _| {
+            let (at, fits) = self.seen(cx, line.axis, &Dim::sym(var.clone()), &line.tap);
+            let fits = cx.b.and(fits, line.inside);
             cx.b.open_branch();
             let index = cx.b.add(base, at);
             cx.check_bounds(&source.length, index, 1, true);
@@ -488,7 +480,7 @@ impl Conv {
             let or = cx.b.close_branch(vec![zero]);
             let x = cx.b.close_if(fits, then, or)[0];
             let i = cx.symbol(&var);
-            let target = cx.b.add(shift, i);
+            let target = cx.b.add(line.shift, i);
             cx.b.store(packed, target, x);
             vec![]
         });

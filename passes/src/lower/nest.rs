@@ -237,7 +237,6 @@ impl Cx<'_> {
 
     /// A loop from `low` to `high` by vectors of that many lanes, then by one with fewer, or one by one, for the rest. Values are carried as vectors; `narrow`
     /// makes scalars of them at the end, or for the rest.
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn by_vectors(
         &mut self,
         var: &Sym,

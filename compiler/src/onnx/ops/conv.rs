@@ -19,8 +19,8 @@ onnx_ops! { pub(super) CONV in "", |g, cx|
         { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
           dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1,
           output_padding: Vec<i64> = vec![], output_shape: Vec<i64> = vec![] }
-        => conv_transpose(x, w, b, &kernel_shape, group, &output_padding, &output_shape,
-                          &Placement::new(&auto_pad, &strides, &dilations, &pads));
+        => add_bias(conv_transpose(x, w, &kernel_shape, group, &output_padding, &output_shape,
+                                   &Placement::new(&auto_pad, &strides, &dilations, &pads))?, b);
     "DeformConv" 19 (x: Float, w: Float, offset: Float; b: Float, mask: Float)
         { kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
           pads: Vec<i64> = vec![], group: i64 = 1, offset_group: i64 = 1 }
@@ -169,11 +169,9 @@ pub(super) fn conv<'g>(
 }
 
 /// The transposed convolution: `x` with its elements spread by the strides, convolved with the weights turned around.
-#[allow(clippy::too_many_arguments)]
 fn conv_transpose<'g>(
     x: X<'g>,
     w: X<'g>,
-    bias: Option<X<'g>>,
     kernel_shape: &[i64],
     groups: i64,
     output_padding: &[i64],
@@ -214,7 +212,7 @@ fn conv_transpose<'g>(
         windows.push(Window { stride: 1, dilation: a.dilation, low, high });
         spread.push(a.stride);
     }
-    x.conv(turned(w, groups)?, &windows, &spread, groups).and_then(|y| add_bias(y, bias))
+    x.conv(turned(w, groups)?, &windows, &spread, groups)
 }
 
 /// Weights (in, out / groups, space..) as (out, in / groups, space..) with the spatial axes reversed.

@@ -3,6 +3,7 @@ use crate::{
     DType,
     kernel::{Binary, Compare, Convert, Elem, Unary},
 };
+use std::ops::{Add, Div, Mul, Sub};
 
 pub(super) fn unary(op: Unary, elem: Elem, x: u64) -> u64 {
     match (op, elem) {
@@ -38,56 +39,26 @@ pub(super) fn unary(op: Unary, elem: Elem, x: u64) -> u64 {
 /// An error where the IR leaves the result open.
 pub(super) fn binary(op: Binary, elem: Elem, x: u64, y: u64) -> Result<u64, String> {
     match elem {
-        Elem::F32 => {
-            let (x, y) = (single(x), single(y));
-            Ok(bits32(match op {
-                Binary::Add => x + y,
-                Binary::Sub => x - y,
-                Binary::Mul => x * y,
-                Binary::FDiv => x / y,
-                Binary::FMin => {
-                    if x < y {
-                        x
-                    } else {
-                        y
-                    }
-                }
-                Binary::FMax => {
-                    if x > y {
-                        x
-                    } else {
-                        y
-                    }
-                }
-                _ => return Err(format!("{op:?} of floats")),
-            }))
-        }
-        Elem::F64 => {
-            let (x, y) = (f64::from_bits(x), f64::from_bits(y));
-            Ok(f64::to_bits(match op {
-                Binary::Add => x + y,
-                Binary::Sub => x - y,
-                Binary::Mul => x * y,
-                Binary::FDiv => x / y,
-                Binary::FMin => {
-                    if x < y {
-                        x
-                    } else {
-                        y
-                    }
-                }
-                Binary::FMax => {
-                    if x > y {
-                        x
-                    } else {
-                        y
-                    }
-                }
-                _ => return Err(format!("{op:?} of floats")),
-            }))
-        }
+        Elem::F32 => floating(op, single(x), single(y)).map(bits32),
+        Elem::F64 => floating(op, f64::from_bits(x), f64::from_bits(y)).map(f64::to_bits),
         _ => integer(op, elem, x, y).map(|bits| bits & mask(elem)),
     }
+}
+
+fn floating<T>(op: Binary, x: T, y: T) -> Result<T, String>
+where
+    T: Add<Output = T> + Sub<Output = T> + Mul<Output = T> + Div<Output = T> + PartialOrd,
+{
+    Ok(match op {
+        Binary::Add => x + y,
+        Binary::Sub => x - y,
+        Binary::Mul => x * y,
+        Binary::FDiv => x / y,
+        Binary::FMin if x < y => x,
+        Binary::FMax if x > y => x,
+        Binary::FMin | Binary::FMax => y,
+        _ => return Err(format!("{op:?} of floats")),
+    })
 }
 
 fn integer(op: Binary, elem: Elem, x: u64, y: u64) -> Result<u64, String> {

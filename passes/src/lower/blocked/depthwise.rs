@@ -44,6 +44,20 @@ struct Unit<'o> {
     output: &'o Output,
 }
 
+/// A row of outputs; `whole` if its windows are not cut off above or below.
+#[derive(Clone, Copy)]
+struct Row<'d> {
+    number: &'d Dim,
+    whole: bool,
+}
+
+/// Some pixels of a row, one after the other.
+struct Tile {
+    first: Dim,
+    pixels: i64,
+    taps: Taps,
+}
+
 /// Which taps of a tile's windows are there, along the row.
 #[derive(Clone, Copy, PartialEq)]
 enum Taps {
@@ -116,7 +130,7 @@ impl<'c> Depthwise<'c> {
             for (low, high, whole) in [(first, from, false), (from, to, true), (to, last, false)] {
                 let row = cx.variable(&self.output[0]);
                 cx.range(&row.clone(), low, high, &[], |cx, _| {
-                    self.row(cx, &unit, &Dim::sym(row.clone()), whole);
+                    self.row(cx, &unit, Row { number: &Dim::sym(row.clone()), whole });
                     vec![]
                 });
             }
@@ -143,10 +157,10 @@ impl<'c> Depthwise<'c> {
         (self.low[axis].ceil_div(&stride), &last.floor_div(&stride) + &Dim::ONE)
     }
 
-    /// All outputs of a row; `whole` if its windows are not cut off above or below.
-    fn row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: &Dim, whole: bool) {
+    /// All outputs of a row.
+    fn row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: Row<'_>) {
         if let Some(tiles) = self.known_tiles() {
-            return self.known_row(cx, unit, row, whole, &tiles);
+            return self.known_row(cx, unit, row, &tiles);
         }
         let (from, to) = self.whole(cx, 1);
         let (zero, count, size) = (cx.b.i64(0), cx.uniform(&self.output[1]), cx.b.i64(self.pixels()));
@@ -162,7 +176,7 @@ impl<'c> Depthwise<'c> {
         for (low, high, pixels, taps) in parts {
             let open = cx.b.open_for(&[]);
             let first = cx.name_of(open.var);
-            self.tile(cx, unit, row, whole, &first, pixels, taps);
+            self.tile(cx, unit, row, &Tile { first, pixels, taps });
             cx.b.close_for(open, low, high, pixels, vec![]);
         }
     }
@@ -181,44 +195,43 @@ impl<'c> Depthwise<'c> {
     }
 
     /// The first and the last tile on their own, loops over equal ones between them.
-    fn known_row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: &Dim, whole: bool, tiles: &[(i64, i64)]) {
-        let (first, last) = (tiles[0], tiles[tiles.len() - 1]);
-        self.tile(cx, unit, row, whole, &Dim::Const(first.0), first.1, Taps::Known(first.0));
+    fn known_row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: Row<'_>, tiles: &[(i64, i64)]) {
+        let known = |(first, pixels): (i64, i64)| Tile { first: Dim::Const(first), pixels, taps: Taps::Known(first) };
+        self.tile(cx, unit, row, &known(tiles[0]));
         let mut at = 1;
         while at + 1 < tiles.len() {
             let (start, size) = tiles[at];
             let run = tiles[at..tiles.len() - 1].iter().take_while(|t| t.1 == size).count();
             let (low, high) = (cx.b.i64(start), cx.b.i64(start + size * run as i64));
             let open = cx.b.open_for(&[]);
-            let pixel = cx.name_of(open.var);
-            self.tile(cx, unit, row, whole, &pixel, size, Taps::All);
+            let tile = Tile { first: cx.name_of(open.var), pixels: size, taps: Taps::All };
+            self.tile(cx, unit, row, &tile);
             cx.b.close_for(open, low, high, size, vec![]);
             at += run;
         }
         if tiles.len() > 1 {
-            self.tile(cx, unit, row, whole, &Dim::Const(last.0), last.1, Taps::Known(last.0));
+            self.tile(cx, unit, row, &known(tiles[tiles.len() - 1]));
         }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: &Dim, whole: bool, first: &Dim, pixels: i64, taps: Taps) {
+    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: Row<'_>, tile: &Tile) {
         let ty = Ty::vector(Elem::F32, self.conv.lanes as u32);
         let zero = cx.b.float(ty, 0.0);
-        let mut sums = vec![zero; pixels as usize];
-        let top = &(row * &Dim::Const(self.strides[0])) - &self.low[0];
-        if whole && self.is_small() {
+        let mut sums = vec![zero; tile.pixels as usize];
+        let top = &(row.number * &Dim::Const(self.strides[0])) - &self.low[0];
+        if row.whole && self.is_small() {
             for tap in 0..self.window[0] {
-                sums = self.tap_row(cx, unit, &top, &Dim::Const(tap), first, taps, sums);
+                sums = self.tap_row(cx, unit, (&top, &Dim::Const(tap)), tile, sums);
             }
         } else {
             let (low, high) = cx.taps(&top, &self.input[0], self.window[0], self.dilations[0]);
             let tap = cx.variable(&Dim::Const(self.window[0]));
             sums = cx.range(&tap.clone(), low, high, &sums, |cx, inside| {
-                self.tap_row(cx, unit, &top, &Dim::sym(tap.clone()), first, taps, inside.to_vec())
+                self.tap_row(cx, unit, (&top, &Dim::sym(tap.clone())), tile, inside.to_vec())
             });
         }
         let at = |i: i64| -> Vec<Dim> {
-            let space = [row.clone(), first + &Dim::Const(i)];
+            let space = [row.number.clone(), &tile.first + &Dim::Const(i)];
             let space = if self.conv.output.len() == 1 { &space[1..] } else { &space[..] };
             [&[unit.image.clone(), unit.block.clone()], space].concat()
         };
@@ -226,20 +239,17 @@ impl<'c> Depthwise<'c> {
     }
 
     /// Add what one row of the window contributes to all pixels of a tile.
-    #[allow(clippy::too_many_arguments)]
     fn tap_row(
         &self,
         cx: &mut Cx<'_>,
         unit: &Unit<'_>,
-        top: &Dim,
-        tap: &Dim,
-        first: &Dim,
-        taps: Taps,
+        (top, tap): (&Dim, &Dim),
+        tile: &Tile,
         mut sums: Vec<V>,
     ) -> Vec<V> {
         let line = &(top + &(tap * &Dim::Const(self.dilations[0]))) * &self.input[1];
-        let left = &(first * &Dim::Const(self.strides[1])) - &self.low[1];
-        if taps == Taps::Found {
+        let left = &(&tile.first * &Dim::Const(self.strides[1])) - &self.low[1];
+        if tile.taps == Taps::Found {
             let (low, high) = cx.taps(&left, &self.input[1], self.window[1], self.dilations[1]);
             let column = cx.variable(&Dim::Const(self.window[1]));
             return cx.range(&column.clone(), low, high, &sums, |cx, inside| {
@@ -254,7 +264,7 @@ impl<'c> Depthwise<'c> {
             (0..sums.len() as i64).flat_map(|i| (0..self.window[1]).map(move |c| (i, c))).collect();
         let columns: BTreeSet<i64> = pairs.iter().map(|&(i, c)| offset(i, c)).collect();
         for at in columns {
-            if let Taps::Known(first) = taps {
+            if let Taps::Known(first) = tile.taps {
                 let column = &Dim::Const(first * self.strides[1] + at) - &self.low[1];
                 let inside = Dim::ZERO.at_most(&column) == Some(true)
                     && column.at_most(&(&self.input[1] - &Dim::ONE)) == Some(true);

@@ -68,6 +68,12 @@ struct Unit<'o> {
     sums: Option<V>,
 }
 
+/// Some vectors of outputs that are summed up together: the first, and how many.
+struct Panel {
+    first: Dim,
+    vectors: i64,
+}
+
 /// Where a pixel is read: an address, its position behind the unit's first element, and how many elements to go from there.
 struct Pixel {
     pointer: V,
@@ -215,29 +221,27 @@ impl<'c> Direct<'c> {
         let (vectors, first) = (cx.b.i64(panels.vectors), cx.b.i64(panels.first));
         let start = cx.b.mul(open.var, vectors);
         let vector = cx.b.add(start, first);
-        let vector = cx.name_of(vector);
+        let panel = Panel { first: cx.name_of(vector), vectors: panels.vectors };
         let most = most_pixels(self.registers, panels.vectors);
         let all = |cx: &mut Cx<'_>, part: &Dim| {
             tiles(cx, count, self.block_pixels(), most, &mut |cx, tile| {
-                self.tile(cx, unit, tile, &vector, panels.vectors, part);
+                self.tile(cx, unit, tile, &panel, part);
             });
         };
         match unit.sums {
             None => all(cx, &Dim::ZERO),
-            Some(sums) => self.by_parts(cx, unit, sums, &vector, panels.vectors, count, &all),
+            Some(sums) => self.by_parts(cx, unit, sums, &panel, count, &all),
         }
         cx.b.close_for(open, low, high, 1, vec![]);
     }
 
     /// All parts of the depth, one after the other for all pixels of a block. Rows of the result are put together when their sums are there.
-    #[allow(clippy::too_many_arguments)]
     fn by_parts(
         &self,
         cx: &mut Cx<'_>,
         unit: &Unit<'_>,
         sums: V,
-        vector: &Dim,
-        vectors: i64,
+        panel: &Panel,
         count: V,
         all: &dyn Fn(&mut Cx<'_>, &Dim),
     ) {
@@ -253,9 +257,9 @@ impl<'c> Direct<'c> {
         let ty = Ty::vector(self.conv.numbers.sum(), self.conv.lanes as u32);
         let (open, none) = (cx.b.open_for(&[]), cx.b.i64(0));
         let pixel = cx.name_of(open.var);
-        let finished: Vec<V> = (0..vectors)
+        let finished: Vec<V> = (0..panel.vectors)
             .map(|j| {
-                let at = cx.uniform(&self.sum_at(&pixel, vectors, j));
+                let at = cx.uniform(&self.sum_at(&pixel, panel.vectors, j));
                 cx.b.load(ty, sums, at)
             })
             .collect();
@@ -264,7 +268,7 @@ impl<'c> Direct<'c> {
         let count_name = cx.name_of(count);
         self.to_rows(cx, rows, &pixel, &count_name, &finished);
         cx.b.close_for(open, none, count, 1, vec![]);
-        self.store_rows(cx, unit, rows, vector, vectors, &count_name);
+        self.store_rows(cx, unit, rows, panel, &count_name);
     }
 
     /// Outputs of a panel that belong to a row each: all of its lanes, or with several phases all outputs.
@@ -294,10 +298,10 @@ impl<'c> Direct<'c> {
     }
 
     /// Finish the rows of a panel's outputs.
-    fn store_rows(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, rows: V, vector: &Dim, vectors: i64, count: &Dim) {
+    fn store_rows(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, rows: V, panel: &Panel, count: &Dim) {
         let (conv, phases) = (self.conv, Dim::Const(self.conv.phases.count()));
-        let first_output = vector * &Dim::Const(conv.lanes);
-        let (all, here) = (cx.b.i64(self.panel_rows(vectors)), &Dim::Const(conv.outputs) - &first_output);
+        let first_output = &panel.first * &Dim::Const(conv.lanes);
+        let (all, here) = (cx.b.i64(self.panel_rows(panel.vectors)), &Dim::Const(conv.outputs) - &first_output);
         let here = cx.uniform(&here);
         let here = cx.b.binary(Binary::SMin, here, all);
         let first = &(&unit.first_row * &Dim::product(&self.output[1..])) * &phases;
@@ -371,15 +375,16 @@ impl<'c> Direct<'c> {
     }
 
     /// The products of a tile in a part of the depth.
-    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tile: &Tile, vector: &Dim, vectors: i64, part: &Dim) {
-        let (conv, first) = (self.conv, &tile.first);
+    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tile: &Tile, panel: &Panel, part: &Dim) {
+        let (conv, first, vectors) = (self.conv, &tile.first, panel.vectors);
         let places: Vec<Pixel> = (0..tile.pixels).map(|i| self.pixel(cx, unit, first, i)).collect();
-        let panel = &(&(&unit.group * &Dim::Const(conv.out_vectors)) + vector) * &Dim::Const(conv.depth() * conv.lanes);
-        let weights = cx.element(unit.weights, &panel, conv.numbers.weight_bytes());
+        let vector = &(&unit.group * &Dim::Const(conv.out_vectors)) + &panel.first;
+        let before = &vector * &Dim::Const(conv.depth() * conv.lanes);
+        let weights = cx.element(unit.weights, &before, conv.numbers.weight_bytes());
         let products = self.products(cx, weights, vectors, part);
         let mut load = |cx: &mut Cx<'_>, i: i64, at: (V, V)| self.load(cx, unit, &places[i as usize], at);
         let sums = products.sums(cx, tile, &mut load);
-        let Some(memory) = unit.sums else { return self.store(cx, unit, first, vector, vectors, &sums) };
+        let Some(memory) = unit.sums else { return self.store(cx, unit, first, panel, &sums) };
         // A part is summed up by itself: errors of rounding grow with the length of a sum.
         let ty = Ty::vector(conv.numbers.sum(), conv.lanes as u32);
         let at = |cx: &mut Cx<'_>, n: usize| {
@@ -410,7 +415,7 @@ impl<'c> Direct<'c> {
                 })
                 .collect();
             branch(cx, finishes, &mut |cx, finishes| match finishes {
-                true => self.store(cx, unit, first, vector, vectors, &sums),
+                true => self.store(cx, unit, first, panel, &sums),
                 false => keep(cx, &sums),
             });
         });
@@ -464,18 +469,17 @@ impl<'c> Direct<'c> {
         Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes, numbers: conv.numbers, round }
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn store(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, vector: &Dim, vectors: i64, sums: &[V]) {
+    fn store(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, panel: &Panel, sums: &[V]) {
         let (conv, phases) = (self.conv, &self.conv.phases);
         let before = &unit.first_row * &Dim::product(&self.output[1..]);
         for (n, &sum) in sums.iter().enumerate() {
-            let (i, j) = (n as i64 / vectors, n as i64 % vectors);
+            let (i, j) = (n as i64 / panel.vectors, n as i64 % panel.vectors);
             let pixel = &(&before + first) + &Dim::Const(i);
             let step = unravel(&pixel, &conv.output, &HashMap::new());
             // Vectors are numbered phase by phase.
             let each = Dim::Const(conv.out_vectors / phases.count());
             let sizes = [Dim::Const(phases.count()), each.clone()];
-            let number = unravel(&(vector + &Dim::Const(j)), &sizes, &HashMap::new());
+            let number = unravel(&(&panel.first + &Dim::Const(j)), &sizes, &HashMap::new());
             let index = phases.pixel(&step, &phases.place(&number[0]));
             let inside = (!phases.exact).then(|| self.inside(cx, &index));
             if inside.is_some() {

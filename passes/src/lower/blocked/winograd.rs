@@ -96,10 +96,13 @@ pub(super) struct Winograd<'c> {
 /// A block of tiles: its image and first tile, and the memory of the worker.
 struct Unit<'o> {
     image: Dim,
+    /// Its tiles: the first, and how many.
     first: Dim,
+    count: V,
     /// What the tiles see, transformed; and products.
     seen: V,
     sums: V,
+    weights: V,
     output: &'o Output,
 }
 
@@ -200,12 +203,12 @@ impl<'c> Winograd<'c> {
             let first = cx.named(&tile_at(&block));
             let last = cx.named(&tile_at(&(&block + &Dim::ONE)));
             let count = cx.uniform(&(&last - &first));
-            let unit = Unit { image, first, seen, sums, output: &output };
+            let unit = Unit { image, first, count, seen, sums, weights, output: &output };
             let pair_at = |chunk: &Dim| (chunk * &Dim::Const(self.pairs())).floor_div(&Dim::Const(self.chunks));
             let pairs = [pair_at(&chunk), pair_at(&(&chunk + &Dim::ONE))].map(|d| cx.named(&d));
-            once_per_block(cx, (begin, &number), &chunk, &mut |cx| self.transform_inputs(cx, &unit, count));
-            self.multiply(cx, &unit, weights, count, &pairs);
-            self.transform_outputs(cx, &unit, count, &pairs);
+            once_per_block(cx, (begin, &number), &chunk, &mut |cx| self.transform_inputs(cx, &unit));
+            self.multiply(cx, &unit, &pairs);
+            self.transform_outputs(cx, &unit, &pairs);
             vec![]
         });
         let work = Dim::Const(self.transform.places() * self.most * conv.in_blocks * conv.lanes * self.part());
@@ -215,14 +218,14 @@ impl<'c> Winograd<'c> {
     }
 
     /// Loops over the tiles of a block: the tile's number in the block and its first output.
-    fn for_tiles(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V, body: &mut dyn FnMut(&mut Cx<'_>, &Dim, [Dim; 2])) {
+    fn for_tiles(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, body: &mut dyn FnMut(&mut Cx<'_>, &Dim, [Dim; 2])) {
         let zero = cx.b.i64(0);
         let open = cx.b.open_for(&[]);
         let tile = cx.name_of(open.var);
         let place = unravel(&(&unit.first + &tile), &self.grid, &HashMap::new());
         let corner = [0, 1].map(|d| cx.named(&(&place[d] * &Dim::Const(self.transform.outputs()))));
         body(cx, &tile, corner);
-        cx.b.close_for(open, zero, count, 1, vec![]);
+        cx.b.close_for(open, zero, unit.count, 1, vec![]);
     }
 
     fn vector(&self) -> Ty {
@@ -235,9 +238,9 @@ impl<'c> Winograd<'c> {
         &(&(&row * &Dim::Const(self.most)) + tile) * &Dim::Const(self.conv.lanes)
     }
 
-    fn transform_inputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V) {
+    fn transform_inputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>) {
         let conv = self.conv;
-        self.for_tiles(cx, unit, count, &mut |cx, tile, corner| {
+        self.for_tiles(cx, unit, &mut |cx, tile, corner| {
             let start = [0, 1].map(|d| &corner[d] - &conv.low[d]);
             let mut inside = cx.b.bits(Ty::I1, 1);
             for (start, size) in start.iter().zip(&conv.input) {
@@ -317,7 +320,7 @@ impl<'c> Winograd<'c> {
     }
 
     /// For every place of a transformed tile, the product of all tiles and some panels.
-    fn multiply(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, weights: V, count: V, pairs: &[Dim; 2]) {
+    fn multiply(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pairs: &[Dim; 2]) {
         let (low, high) = (cx.uniform(&pairs[0]), cx.uniform(&pairs[1]));
         let places = Dim::Const(self.transform.places());
         let place = cx.variable(&places);
@@ -325,40 +328,29 @@ impl<'c> Winograd<'c> {
             let place = Dim::sym(place.clone());
             let open = cx.b.open_for(&[]);
             let first = &cx.name_of(open.var) * &Dim::Const(2);
-            self.panel(cx, unit, weights, count, &place, &first, &(&first - &(&pairs[0] * &Dim::Const(2))), 2);
+            self.panel(cx, unit, &place, &first, &(&first - &(&pairs[0] * &Dim::Const(2))), 2);
             cx.b.close_for(open, low, high, 1, vec![]);
             if self.odd() > 0 {
                 let first = Dim::Const(2 * self.pairs());
-                self.panel(cx, unit, weights, count, &place, &first, &first, self.odd());
+                self.panel(cx, unit, &place, &first, &first, self.odd());
             }
             vec![]
         });
     }
 
     /// The product of all tiles and a panel, from vector `first` on; its sums are from vector `first_sum` of the part on.
-    #[allow(clippy::too_many_arguments)]
-    fn panel(
-        &self,
-        cx: &mut Cx<'_>,
-        unit: &Unit<'_>,
-        weights: V,
-        count: V,
-        place: &Dim,
-        first: &Dim,
-        first_sum: &Dim,
-        vectors: i64,
-    ) {
+    fn panel(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, place: &Dim, first: &Dim, first_sum: &Dim, vectors: i64) {
         let conv = self.conv;
         let lanes = conv.lanes;
         let start = &(place * &Dim::Const(conv.out_vectors)) + first;
-        let weights = cx.element(weights, &(&start * &Dim::Const(conv.in_blocks * lanes * lanes)), 4);
+        let weights = cx.element(unit.weights, &(&start * &Dim::Const(conv.in_blocks * lanes * lanes)), 4);
         let row =
             |vector: &Dim, vectors: i64| &(&(place * &Dim::Const(vectors)) + vector) * &Dim::Const(self.most * lanes);
         let seen = cx.element(unit.seen, &row(&Dim::ZERO, conv.in_blocks), 4);
         let sums = cx.element(unit.sums, &row(first_sum, self.part()), 4);
         let each = summed_blocks(conv);
         let most = most_pixels(self.registers, vectors);
-        tiles(cx, count, self.block_tiles(), most, &mut |cx, tile| {
+        tiles(cx, unit.count, self.block_tiles(), most, &mut |cx, tile| {
             let first = &tile.first;
             let pointer = cx.element(seen, &(first * &Dim::Const(lanes)), 4);
             let add_part = |cx: &mut Cx<'_>, part: &Dim, is_first: bool| {
@@ -419,8 +411,8 @@ impl<'c> Winograd<'c> {
         Some([all / blocks, ceil_div(all, blocks)])
     }
 
-    fn transform_outputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, count: V, pairs: &[Dim; 2]) {
-        self.for_tiles(cx, unit, count, &mut |cx, tile, corner| {
+    fn transform_outputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pairs: &[Dim; 2]) {
+        self.for_tiles(cx, unit, &mut |cx, tile, corner| {
             let zero = cx.b.i64(0);
             let vectors = cx.uniform(&(&(&(&pairs[1] - &pairs[0]) * &Dim::Const(2)) + &Dim::Const(self.odd())));
             let open = cx.b.open_for(&[]);
