@@ -5,7 +5,7 @@ use crate::{
     compile::{self, Codegen, Options},
     emit, native,
 };
-use numrsc_ir::{Data, Func, Tensor};
+use numrsc_ir::{Data, Dim, Func, Tensor};
 use numrsc_passes::{
     Level,
     lower::{Choice, Tuning},
@@ -24,6 +24,8 @@ const SECONDS: f64 = 0.2;
 const ROUNDS: usize = 7;
 /// The part of the time of what the costs prefer that another schedule may take at most, to be worth it.
 const WORTH: f64 = 0.97;
+/// What is measured where sizes are open: one image, of a typical size.
+const OPEN_SIZES: [usize; 2] = [1, 64];
 
 /// What a file has to say.
 #[derive(Serialize, Deserialize)]
@@ -64,7 +66,7 @@ pub fn tune(func: &Func, codegen: &Codegen, options: &Options, file: &Path) -> R
         tuning.insert(choice.shape, schedule);
         measured += 1;
     }
-    if measured > 0 {
+    if measured > 0 || !file.exists() {
         let content = File { machine, schedules: tuning.clone() };
         let text = serde_json::to_string_pretty(&content).map_err(|e| Error::Codegen(e.to_string()))? + "\n";
         emit::write_file(file, |to| io::Write::write_all(to, text.as_bytes()))?;
@@ -132,8 +134,8 @@ fn fastest(choice: &Choice, options: &Options) -> std::result::Result<String, St
 fn inputs(func: &Func) -> std::result::Result<Vec<Data>, String> {
     let input = |param| {
         let ty = func.ty(param).as_tensor().map_err(|e| e.to_string())?;
-        let shape: Option<Vec<usize>> = ty.shape.iter().map(|d| usize::try_from(d.as_const()?).ok()).collect();
-        let shape = shape.ok_or("its sizes are known at run time only")?;
+        let size = |(axis, d): (usize, &Dim)| d.as_usize().unwrap_or(OPEN_SIZES[axis.min(1)]);
+        let shape: Vec<usize> = ty.shape.iter().enumerate().map(size).collect();
         let numbers: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i % 37) as f32 / 37.0 - 0.5).collect();
         Ok(Data::Tensor(Tensor::from_f32(&shape, &numbers)))
     };

@@ -1,7 +1,9 @@
 //! `numrsc compile` and what is done with its results: run, bench, check, inspect.
 mod common;
 
-use common::{Place, convolution_model, f32s, sample, stderr, stdout, symbolic_model, write_test_folder};
+use common::{
+    Place, convolution_model, f32s, open_convolution_model, sample, stderr, stdout, symbolic_model, write_test_folder,
+};
 use numrsc::npy;
 use numrsc_ir::{DType, Tensor};
 use object::Object;
@@ -207,6 +209,38 @@ fn schedules_are_measured_once_and_kept_in_a_file() {
     // Another tolerance admits other schedules.
     let output = place.numrsc(&["compile", "conv.onnx", "--tune", "--tolerance", "0"]);
     assert!(stderr(&output).contains("tolerance 0e0"), "{}", stderr(&output));
+}
+
+#[test]
+fn schedules_of_open_sizes_are_measured_by_typical_ones() {
+    let place = Place::new();
+    std::fs::write(place.path("conv.onnx"), open_convolution_model()).unwrap();
+    place.succeed(&["compile", "conv.onnx", "--tune"]);
+    let kept = json(&std::fs::read_to_string(place.path("conv.tune.json")).unwrap());
+    let shapes: Vec<&String> = kept["schedules"].as_object().unwrap().keys().collect();
+    assert!(matches!(&shapes[..], [shape] if shape.starts_with("conv of f32[n0, ")), "{shapes:?}");
+
+    // Where there is nothing to choose, the file says so.
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    place.succeed(&["compile", "relu.onnx", "--tune"]);
+    let kept = json(&std::fs::read_to_string(place.path("relu.tune.json")).unwrap());
+    assert_eq!(kept["schedules"], serde_json::json!({}));
+}
+
+#[test]
+fn sizes_are_given_by_the_names_of_the_model_or_by_ours() {
+    let place = Place::new();
+    std::fs::write(place.path("conv.onnx"), open_convolution_model()).unwrap();
+    for name in ["images.0", "images_0"] {
+        let dim = format!("{name}=2");
+        place.succeed(&["compile", "conv.onnx", "--dim", &dim, "--emit", "nir", "--report", "report.json"]);
+        let report = json(&std::fs::read_to_string(place.path("report.json")).unwrap());
+        assert_eq!(report["inputs"][0]["type"], "f32[2, 32, 24, 24]", "{name}");
+    }
+    let output = place.numrsc(&["compile", "conv.onnx", "--dim", "batch=2"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.contains("no input has a dimension `batch`") && message.contains("images_0"), "{message}");
 }
 
 #[test]

@@ -107,8 +107,18 @@ pub(crate) fn symbolic_model() -> Vec<u8> {
 
 /// A 3x3 convolution of `x: f32[1, 32, 24, 24]` to as many channels.
 pub(crate) fn convolution_model() -> Vec<u8> {
+    convolution_of(DimensionValue::Value(1))
+}
+
+/// The same of any number of images, a dimension whose name has to be shown by another.
+pub(crate) fn open_convolution_model() -> Vec<u8> {
+    convolution_of(DimensionValue::Param("images.0".into()))
+}
+
+fn convolution_of(images: DimensionValue) -> Vec<u8> {
     let weights: Vec<f32> = (0..32 * 32 * 9).map(|i| (i * 37 % 101) as f32 / 101.0 - 0.5).collect();
-    let sizes = [1, 32, 24, 24].map(DimensionValue::Value);
+    let [channels, height, width] = [32, 24, 24].map(DimensionValue::Value);
+    let sizes = [images, channels, height, width];
     model(&sizes, vec![node("Conv", &["x", "w"], "y")], "w", f32s(&[32, 32, 3, 3], &weights))
 }
 

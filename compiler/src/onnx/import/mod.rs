@@ -126,6 +126,8 @@ struct Importer<'m> {
     symbols: RefCell<BTreeMap<String, String>>,
     /// Symbols that belong to earlier inputs.
     taken: RefCell<BTreeSet<String>>,
+    /// The names of dimensions that the user gave a size, and that there are.
+    fixed: RefCell<BTreeSet<String>>,
 }
 
 impl<'m> Importer<'m> {
@@ -136,6 +138,7 @@ impl<'m> Importer<'m> {
             problems: RefCell::default(),
             symbols: RefCell::default(),
             taken: RefCell::default(),
+            fixed: RefCell::default(),
         }
     }
 
@@ -176,7 +179,26 @@ impl<'m> Importer<'m> {
         let mut func = g.finish(&results);
         func.param_names = names;
         func.result_names = graph.output.iter().map(|o| o.name.clone()).collect();
+        self.check_dims(&func);
         Ok(func)
+    }
+
+    /// A size for a dimension that no input has is a mistake.
+    fn check_dims(&self, func: &Func) {
+        let mut names = self.fixed.borrow().clone();
+        func.params().into_iter().for_each(|p| {
+            func.ty(p).for_each_sym(&mut |s| {
+                names.insert(s.to_string());
+            });
+        });
+        let there_are = match names.iter().cloned().collect::<Vec<_>>() {
+            names if names.is_empty() => "all sizes are known".to_owned(),
+            names => format!("there are {}", names.join(", ")),
+        };
+        for name in self.options.dims.keys().filter(|name| !names.contains(*name)) {
+            let message = format!("no input has a dimension `{name}`, for which a size was given");
+            self.report(Problem::new(Place::graph("main"), message).hint(there_are.clone()));
+        }
     }
 
     /// The declared element type of an output must be the one computed. Declared shapes are not used: they often state
@@ -407,10 +429,16 @@ impl<'m> Importer<'m> {
             Some(DimensionValue::Value(n)) => Ok(Some(Dim::Const(*n))),
             // Some exporters write `?` for what has no name.
             Some(DimensionValue::Param(name)) if name.contains(char::is_alphanumeric) => {
-                if let Some(n) = self.options.dims.get(name) {
-                    return Ok(Some(Dim::Const(*n)));
-                }
-                Ok(Some(Dim::sym(self.symbol(name))))
+                // By the model's name, or by the one that we show.
+                let symbol = self.symbol(name);
+                let given = self.options.dims.get_key_value(name).or_else(|| self.options.dims.get_key_value(&symbol));
+                Ok(Some(given.map_or_else(
+                    || Dim::sym(symbol.clone()),
+                    |(name, size)| {
+                        self.fixed.borrow_mut().insert(name.clone());
+                        Dim::Const(*size)
+                    },
+                )))
             }
             _ => Ok(None),
         }

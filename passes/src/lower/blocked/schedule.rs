@@ -5,7 +5,7 @@ use super::{
     weights, winograd,
 };
 use crate::lower::{Choice, entry::Frame, shared::Shared};
-use numrsc_ir::{Func, Node, Op, Tensor, Value};
+use numrsc_ir::{Dim, Func, Node, Op, Tensor, Type, Value};
 use std::{fmt, iter};
 
 #[derive(Clone, Copy, Debug)]
@@ -85,13 +85,14 @@ impl Schedule {
     }
 }
 
-/// A function of a convolution and nothing else, if all its sizes are known.
+/// A function of a convolution and nothing else. Sizes that are open have names by their axes, whatever the model calls them.
 fn alone(func: &Func, node: &Node) -> Option<Func> {
     let Op::Const { value } = &func.node(node.args[1]).op else { return None };
-    let ty = func.ty(node.args[0]).clone();
-    ty.as_tensor().ok()?.shape.iter().all(|d| d.as_const().is_some()).then_some(())?;
+    let ty = func.ty(node.args[0]).as_tensor().ok()?;
+    let named = |(axis, d): (usize, &Dim)| d.as_const().map_or_else(|| Dim::sym(format!("n{axis}")), Dim::Const);
+    let shape: Vec<Dim> = ty.shape.iter().enumerate().map(named).collect();
     let mut alone = Func::new();
-    let x = alone.param(ty).ok()?;
+    let x = alone.param(Type::tensor(ty.dtype, shape)).ok()?;
     let w = alone.push(Op::Const { value: value.clone() }, &[]).ok()?;
     let y = alone.push(node.op.clone(), &[x, w]).ok()?;
     alone.set_results(vec![y]);
