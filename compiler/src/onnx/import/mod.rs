@@ -431,14 +431,10 @@ impl<'m> Importer<'m> {
             Some(DimensionValue::Param(name)) if name.contains(char::is_alphanumeric) => {
                 // By the model's name, or by the one that we show.
                 let symbol = self.symbol(name);
-                let given = self.options.dims.get_key_value(name).or_else(|| self.options.dims.get_key_value(&symbol));
-                Ok(Some(given.map_or_else(
-                    || Dim::sym(symbol.clone()),
-                    |(name, size)| {
-                        self.fixed.borrow_mut().insert(name.clone());
-                        Dim::Const(*size)
-                    },
-                )))
+                let given = [name, &symbol].into_iter().find_map(|name| self.options.dims.get_key_value(name));
+                let Some((name, size)) = given else { return Ok(Some(Dim::sym(symbol))) };
+                self.fixed.borrow_mut().insert(name.clone());
+                Ok(Some(Dim::Const(*size)))
             }
             _ => Ok(None),
         }
