@@ -202,6 +202,8 @@ fn iree(model: &Path, folder: &Path) -> Result<(PathBuf, f64)> {
 
 fn iree_compile(model: &Path, source: &Path, module: &Path) -> Result<f64> {
     let programs = venv()?.join("bin");
+    // Messages are for everybody: they name files, not where these are.
+    let here = source.parent().map_or(String::new(), |folder| format!("{}/", folder.display()));
     let start = Instant::now();
     let mut import = Command::new(programs.join("iree-import-onnx"));
     import.arg(model).args(["--opset-version", IREE_OPSET, "-o"]).arg(source);
@@ -210,7 +212,8 @@ fn iree_compile(model: &Path, source: &Path, module: &Path) -> Result<f64> {
     compile.arg("--iree-llvmcpu-target-cpu=host").arg(source).arg("-o").arg(module);
     for (what, command) in [("import", &mut import), ("compile", &mut compile)] {
         let left = Duration::from_secs(IREE_LIMIT).saturating_sub(start.elapsed());
-        driver::run_silent(command, left).map_err(|e| format!("does not {what}: {e}"))?;
+        let said = |e: String| format!("does not {what}: {}", e.replace(&here, ""));
+        driver::run_silent(command, left).map_err(said)?;
     }
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }

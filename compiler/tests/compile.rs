@@ -241,6 +241,14 @@ fn sizes_are_given_by_the_names_of_the_model_or_by_ours() {
     assert_eq!(output.status.code(), Some(1));
     let message = stderr(&output);
     assert!(message.contains("no input has a dimension `batch`") && message.contains("images_0"), "{message}");
+
+    place.succeed(&["compile", "conv.onnx"]);
+    for command in [&["run", "conv.nrsc", "--random", "1"][..], &["bench", "conv.nrsc", "--runs", "1"]] {
+        place.succeed(&[command, &["--dim", "images_0=2"]].concat());
+        let output = place.numrsc(&[command, &["--dim", "batch=2"]].concat());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("--dim batch") && stderr(&output).contains("images_0"), "{}", stderr(&output));
+    }
 }
 
 #[test]

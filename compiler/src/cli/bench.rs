@@ -54,6 +54,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let (file, ports) = if let Some(content) = read_artifact(&args.model)? {
         let broken = |e| Failure::Other(format!("{}: {e}", args.model.display()));
         let artifact = numrsc_runtime::Artifact::parse(&content).map_err(broken)?;
+        args.import.fit(&artifact.manifest)?;
         (args.model.clone(), values::inputs_of_artifact(&artifact.manifest)?)
     } else {
         let start = Instant::now();

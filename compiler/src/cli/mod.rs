@@ -19,6 +19,7 @@ use numrsc::{
 };
 use numrsc_ir::{Func, Type};
 use numrsc_passes::{Level, lower};
+use numrsc_runtime::Manifest;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -212,6 +213,16 @@ struct ImportArgs {
 impl ImportArgs {
     fn options(&self) -> import::Options {
         import::Options { dims: self.dims.iter().cloned().collect(), distinct_dims: self.distinct_dims }
+    }
+
+    /// Sizes can be given for what an artifact leaves open, and for nothing else.
+    fn fit(&self, artifact: &Manifest<'_>) -> Result<(), Failure> {
+        let open: Vec<&str> = artifact.symbols().collect();
+        match self.dims.iter().find(|(name, _)| !open.contains(&&name[..])) {
+            None => Ok(()),
+            Some((name, _)) if open.is_empty() => Err(Failure::Usage(format!("--dim {name}: all sizes are fixed"))),
+            Some((name, _)) => Err(Failure::Usage(format!("--dim {name}: what is open are {}", open.join(", ")))),
+        }
     }
 }
 

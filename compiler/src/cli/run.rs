@@ -65,6 +65,7 @@ fn run_artifact(args: &Args) -> Result<Vec<(String, Data)>, Failure> {
         return Err(Failure::Usage(format!("{file} is an artifact: it is compiled already, --backend has no meaning")));
     }
     let model = load_artifact(&args.model)?;
+    args.import.fit(&model.manifest())?;
     let inputs = inputs(args, &values::inputs_of_artifact(&model.manifest())?)?;
     run_loaded(args, &model, &inputs)
 }
