@@ -3,8 +3,9 @@ use crate::{
     compile::{Options, compile},
     conformance::Executor,
 };
-use numrsc_ir::{DType, Data, Func, Tensor};
+use numrsc_ir::{DType, Data, Func, Tensor, Type};
 use numrsc_runtime::{Context, Model, TensorRef, TensorView};
+use std::collections::BTreeMap;
 
 /// Compiles a function and runs it once.
 #[derive(Debug)]
@@ -146,4 +147,28 @@ fn data(view: &TensorView<'_>) -> Result<Data, String> {
     }
     let bytes = view.bytes().map_err(error)?.to_vec();
     Tensor::new(dtype, shape, bytes.into()).map(Data::Tensor)
+}
+
+/// Sizes that stand for the named dimensions of inputs where nobody gave any: 1 for batches, which a name tells or that it is
+/// the first axis wherever it is used, and something that suits most models for others.
+pub fn example_sizes<'t>(inputs: impl Iterator<Item = &'t Type>) -> BTreeMap<String, i64> {
+    let mut first_only: BTreeMap<String, bool> = BTreeMap::new();
+    for ty in inputs {
+        ty.for_each_sym(&mut |s| {
+            first_only.entry(s.to_string()).or_insert(true);
+        });
+        let shape = ty.as_tensor().map_or(&[][..], |t| &t.shape);
+        for (axis, dim) in shape.iter().enumerate() {
+            dim.for_each_sym(&mut |s| {
+                if axis > 0 || shape.len() == 1 {
+                    first_only.insert(s.to_string(), false);
+                }
+            });
+        }
+    }
+    let size = |(name, first): (String, bool)| {
+        let batch = first || name.to_ascii_lowercase().contains("batch");
+        (name, if batch { 1 } else { 64 })
+    };
+    first_only.into_iter().map(size).collect()
 }

@@ -24,8 +24,6 @@ const SECONDS: f64 = 0.2;
 const ROUNDS: usize = 7;
 /// The part of the time of what the costs prefer that another schedule may take at most, to be worth it.
 const WORTH: f64 = 0.97;
-/// What is measured where sizes are open: one image, of a typical size.
-const OPEN_SIZES: [usize; 2] = [1, 64];
 
 /// What a file has to say.
 #[derive(Serialize, Deserialize)]
@@ -48,7 +46,9 @@ pub struct Tuned {
 /// Take the schedules of a model's shapes from a file. What it does not have is measured, here and now, and added to it.
 pub fn tune(func: &Func, codegen: &Codegen, options: &Options, file: &Path) -> Result<Tuned> {
     let machine = machine(codegen, options);
-    let mut tuning = read(file, &machine)?;
+    let kept = read(file, &machine)?;
+    let is_new = kept.is_none();
+    let mut tuning = kept.unwrap_or_default();
     let known = Options { tuning: Some(Arc::new(tuning.clone())), ..options.clone() };
     let mut measured = 0;
     for choice in compile::lower(func, codegen, &known, &mut vec![])?.choices {
@@ -66,7 +66,7 @@ pub fn tune(func: &Func, codegen: &Codegen, options: &Options, file: &Path) -> R
         tuning.insert(choice.shape, schedule);
         measured += 1;
     }
-    if measured > 0 || !file.exists() {
+    if measured > 0 || is_new {
         let content = File { machine, schedules: tuning.clone() };
         let text = serde_json::to_string_pretty(&content).map_err(|e| Error::Codegen(e.to_string()))? + "\n";
         emit::write_file(file, |to| io::Write::write_all(to, text.as_bytes()))?;
@@ -85,16 +85,17 @@ fn decode(file: &Path, message: String) -> Error {
     Error::Decode { file: file.to_owned(), message, hint: None }
 }
 
-fn read(file: &Path, machine: &str) -> Result<Tuning> {
+/// What a file has, if there is one.
+fn read(file: &Path, machine: &str) -> Result<Option<Tuning>> {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Tuning::new()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::Io { file: file.to_owned(), source }),
     };
     let content: File =
         serde_json::from_str(&text).map_err(|e| decode(file, format!("no schedules by `--tune`: {e}")))?;
     match content.machine == machine {
-        true => Ok(content.schedules),
+        true => Ok(Some(content.schedules)),
         false => Err(decode(file, format!("has schedules for `{}`, but this is `{machine}`", content.machine))),
     }
 }
@@ -130,12 +131,14 @@ fn fastest(choice: &Choice, options: &Options) -> std::result::Result<String, St
     Ok(choice.schedules[best].clone())
 }
 
-/// Numbers that are neither zero nor small, for every parameter.
+/// Numbers that are neither zero nor small, for every parameter; as many as is typical, where sizes are open.
 fn inputs(func: &Func) -> std::result::Result<Vec<Data>, String> {
+    let sizes = native::example_sizes(func.params().into_iter().map(|p| func.ty(p)));
     let input = |param| {
         let ty = func.ty(param).as_tensor().map_err(|e| e.to_string())?;
-        let size = |(axis, d): (usize, &Dim)| d.as_usize().unwrap_or(OPEN_SIZES[axis.min(1)]);
-        let shape: Vec<usize> = ty.shape.iter().enumerate().map(size).collect();
+        let size = |d: &Dim| usize::try_from(d.eval(&|s| sizes.get(&**s).copied())?).ok();
+        let shape: Option<Vec<usize>> = ty.shape.iter().map(size).collect();
+        let shape = shape.ok_or("its sizes are known at run time only")?;
         let numbers: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i % 37) as f32 / 37.0 - 0.5).collect();
         Ok(Data::Tensor(Tensor::from_f32(&shape, &numbers)))
     };

@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
 
 /// The sizes of the named dimensions of the inputs.
 fn dims(args: &Args, ports: &[Port]) -> BTreeMap<String, i64> {
-    let mut sizes = super::example_sizes(ports.iter().map(|port| &port.ty));
+    let mut sizes = native::example_sizes(ports.iter().map(|port| &port.ty));
     for (name, size) in &args.import.dims {
         sizes.entry(name.clone()).and_modify(|s| *s = *size);
     }

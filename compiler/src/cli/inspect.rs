@@ -5,11 +5,7 @@ use numrsc::{
     onnx::{self, Model, import},
 };
 use numrsc_ir::{Func, Op, Value, print, view};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write,
-    path::PathBuf,
-};
+use std::{collections::BTreeMap, io::Write, path::PathBuf};
 
 /// Show what a model or an artifact takes, gives and is made of
 #[derive(Debug, clap::Args)]
@@ -195,17 +191,6 @@ fn outputs(func: &Func) -> Vec<(String, String)> {
     func.result_names.iter().cloned().zip(func.results().iter().map(|r| func.ty(*r).to_string())).collect()
 }
 
-/// The named dimensions of the inputs.
-fn dims(func: &Func) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for p in func.params() {
-        func.ty(p).for_each_sym(&mut |s| {
-            names.insert(s.to_string());
-        });
-    }
-    names
-}
-
 fn count<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(&'a str, usize)> {
     let mut counts = BTreeMap::new();
     names.for_each(|n| *counts.entry(n).or_insert(0) += 1);
@@ -238,7 +223,7 @@ fn people(model: &Model, func: &Func) {
         head.push(vec!["producer".into(), producer(model)]);
     }
     head.push(vec!["weights".into(), bytes(weight_bytes(func))]);
-    let names: Vec<String> = dims(func).into_iter().collect();
+    let names: Vec<String> = import::dims(func).into_iter().collect();
     head.push(vec!["dims".into(), if names.is_empty() { "all static".into() } else { names.join(", ") }]);
     table::print(&head, "  ");
     for (title, values) in [("inputs", inputs(func)), ("outputs", outputs(func))] {
@@ -266,7 +251,7 @@ fn json(model: &Model, func: &Func) -> serde_json::Value {
         "opsets": model.opsets(),
         "producer": producer(model),
         "weight_bytes": weight_bytes(func),
-        "dims": dims(func),
+        "dims": import::dims(func),
         "inputs": list(inputs(func)),
         "outputs": list(outputs(func)),
         "operators": BTreeMap::from_iter(operators(model)),

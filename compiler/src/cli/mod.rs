@@ -17,11 +17,10 @@ use numrsc::{
     compile::{Generator, Options},
     onnx::{Model, import},
 };
-use numrsc_ir::{Func, Type};
+use numrsc_ir::Func;
 use numrsc_passes::{Level, lower};
 use numrsc_runtime::Manifest;
 use std::{
-    collections::BTreeMap,
     fmt,
     io::IsTerminal,
     num::NonZeroUsize,
@@ -220,8 +219,8 @@ impl ImportArgs {
         let open: Vec<&str> = artifact.symbols().collect();
         match self.dims.iter().find(|(name, _)| !open.contains(&&name[..])) {
             None => Ok(()),
-            Some((name, _)) if open.is_empty() => Err(Failure::Usage(format!("--dim {name}: all sizes are fixed"))),
-            Some((name, _)) => Err(Failure::Usage(format!("--dim {name}: what is open are {}", open.join(", ")))),
+            Some((name, _)) if open.is_empty() => Err(Failure::Usage(format!("--dim {name}: all sizes are known"))),
+            Some((name, _)) => Err(Failure::Usage(format!("--dim {name}: there are {}", open.join(", ")))),
         }
     }
 }
@@ -341,28 +340,4 @@ fn seconds(t: Duration) -> String {
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),
         s => format!("{s:.2} s"),
     }
-}
-
-/// Sizes that stand for the named dimensions of inputs where nobody gave any: 1 for batches, which a name tells or that it is
-/// the first axis wherever it is used, and something that suits most models for others.
-fn example_sizes<'t>(inputs: impl Iterator<Item = &'t Type>) -> BTreeMap<String, i64> {
-    let mut first_only: BTreeMap<String, bool> = BTreeMap::new();
-    for ty in inputs {
-        ty.for_each_sym(&mut |s| {
-            first_only.entry(s.to_string()).or_insert(true);
-        });
-        let shape = ty.as_tensor().map_or(&[][..], |t| &t.shape);
-        for (axis, dim) in shape.iter().enumerate() {
-            dim.for_each_sym(&mut |s| {
-                if axis > 0 || shape.len() == 1 {
-                    first_only.insert(s.to_string(), false);
-                }
-            });
-        }
-    }
-    let size = |(name, first): (String, bool)| {
-        let batch = first || name.to_ascii_lowercase().contains("batch");
-        (name, if batch { 1 } else { 64 })
-    };
-    first_only.into_iter().map(size).collect()
 }

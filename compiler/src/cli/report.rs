@@ -176,7 +176,7 @@ impl Memory {
     fn of(w: &Written<'_>) -> Memory {
         let plan: &MemoryPlan = &lowered(w).memory;
         let params = w.func.params();
-        let sizes = super::example_sizes(params.iter().map(|p| w.func.ty(*p)));
+        let sizes = numrsc::native::example_sizes(params.iter().map(|p| w.func.ty(*p)));
         let known = |s: &Sym| match &**s {
             THREADS => Some(thread_count(None) as i64),
             name => sizes.get(name).copied(),

@@ -48,6 +48,17 @@ pub fn import(model: &Model, options: &Options) -> Result<Func, Error> {
     }
 }
 
+/// The names of dimensions of the inputs.
+pub fn dims(func: &Func) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for p in func.params() {
+        func.ty(p).for_each_sym(&mut |s| {
+            names.insert(s.to_string());
+        });
+    }
+    names
+}
+
 /// Why a node has no meaning.
 #[derive(Debug)]
 pub enum Fail {
@@ -185,12 +196,8 @@ impl<'m> Importer<'m> {
 
     /// A size for a dimension that no input has is a mistake.
     fn check_dims(&self, func: &Func) {
-        let mut names = self.fixed.borrow().clone();
-        func.params().into_iter().for_each(|p| {
-            func.ty(p).for_each_sym(&mut |s| {
-                names.insert(s.to_string());
-            });
-        });
+        let mut names = dims(func);
+        names.extend(self.fixed.borrow().iter().cloned());
         let there_are = match names.iter().cloned().collect::<Vec<_>>() {
             names if names.is_empty() => "all sizes are known".to_owned(),
             names => format!("there are {}", names.join(", ")),

@@ -85,11 +85,11 @@ impl Schedule {
     }
 }
 
-/// A function of a convolution and nothing else. Sizes that are open have names by their axes, whatever the model calls them.
+/// A function of a convolution and nothing else, unless its padding depends on an open size. Sizes that are open have names by their axes, which no model has.
 fn alone(func: &Func, node: &Node) -> Option<Func> {
     let Op::Const { value } = &func.node(node.args[1]).op else { return None };
     let ty = func.ty(node.args[0]).as_tensor().ok()?;
-    let named = |(axis, d): (usize, &Dim)| d.as_const().map_or_else(|| Dim::sym(format!("n{axis}")), Dim::Const);
+    let named = |(axis, d): (usize, &Dim)| d.as_const().map_or_else(|| Dim::sym(format!("_axis{axis}")), Dim::Const);
     let shape: Vec<Dim> = ty.shape.iter().enumerate().map(named).collect();
     let mut alone = Func::new();
     let x = alone.param(Type::tensor(ty.dtype, shape)).ok()?;
