@@ -1,5 +1,5 @@
 //! From a function of the tensor IR to an artifact: the pipeline, read from top to bottom.
-use crate::{Error, Result, emit, native::runtime_type, onnx};
+use crate::{Error, Result, native::runtime_type, onnx, output};
 use bytes::Bytes;
 use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
 use numrsc_ir::{Dim, Func, Type, Value, dim::Sym, types::Elem};
@@ -384,7 +384,7 @@ pub fn read_artifact(path: &Path) -> Result<Option<Bytes>> {
 impl Artifact {
     /// Write the artifact; the file is complete or not there.
     pub fn write(&self, path: &Path) -> Result<()> {
-        emit::write_file(path, |to| self.write_to(to))
+        output::write_file(path, |to| self.write_to(to))
     }
 
     pub fn write_to(&self, to: &mut impl std::io::Write) -> std::io::Result<()> {
@@ -395,7 +395,7 @@ impl Artifact {
     pub fn write_versions(versions: &[&Artifact], path: &Path) -> Result<()> {
         let pieces: Vec<_> = versions.iter().map(|version| version.pieces()).collect();
         let builders: Vec<_> = versions.iter().zip(&pieces).map(|(version, pieces)| version.builder(pieces)).collect();
-        emit::write_file(path, |to| Builder::write_versions(&builders, to))
+        output::write_file(path, |to| Builder::write_versions(&builders, to))
     }
 
     fn builder<'a>(&'a self, weights: &'a [Piece<'a>]) -> Builder<'a> {

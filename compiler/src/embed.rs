@@ -17,6 +17,7 @@ use crate::{
     compile::{Artifact, Options, compile},
     emit,
     onnx::{self, import},
+    output,
 };
 use numrsc_passes::{Level, lower};
 use numrsc_runtime::{
@@ -112,7 +113,7 @@ impl Build {
         let symbol = format!("numrsc_{}", emit::symbol_name(&name));
         let code = module(&artifact, &name, &symbol)?;
         emit::write_static_library(&artifact, &symbol, &folder.join(format!("lib{symbol}.a")))?;
-        emit::write_file(&folder.join(format!("{name}.rs")), |to| std::io::Write::write_all(to, code.as_bytes()))?;
+        output::write_file(&folder.join(format!("{name}.rs")), |to| std::io::Write::write_all(to, code.as_bytes()))?;
         println!("cargo::rustc-link-search=native={}", folder.display());
         // Not a part of a library in between: weights would be copied.
         println!("cargo::rustc-link-lib=static:-bundle={symbol}");

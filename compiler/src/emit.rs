@@ -1,9 +1,10 @@
-//! A compiled model as an object, a static library or a shared object; and writing files at once or not at all.
+//! A compiled model as an object, a static library or a shared object.
 //!
 //! Objects hold the linked code, the weights and the manifest under five global names. Weights are written from where they are.
 use crate::{
     Error, Result,
     compile::Artifact,
+    output::{Scratch, write_file},
     toolchain::{self, Format},
 };
 use numrsc_runtime::artifact::{Architecture, DATA_ALIGN, Piece};
@@ -15,7 +16,6 @@ use object::{
     },
 };
 use std::{
-    fs::File,
     io::{self, Write},
     path::Path,
 };
@@ -24,76 +24,6 @@ use std::{
 pub fn symbol_name(text: &str) -> String {
     let name: String = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) { format!("model_{name}") } else { name }
-}
-
-/// Write a file that appears complete or not at all. Devices and pipes are written to, not replaced.
-pub fn write_file(path: &Path, content: impl FnOnce(&mut Blocks<'_>) -> io::Result<()>) -> Result<()> {
-    let failed = |source| Error::Io { file: path.to_owned(), source };
-    if is_special(path) {
-        let mut file = File::options().write(true).open(path).map_err(failed)?;
-        let mut writer = Blocks::new(&mut file);
-        return content(&mut writer).and_then(|()| writer.flush()).map_err(failed);
-    }
-    let mut builder = tempfile::Builder::new();
-    // As for any new file: what the user's mask leaves of it.
-    #[cfg(unix)]
-    builder.permissions(<std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666));
-    let mut file = builder.prefix(".numrsc-").tempfile_in(folder_of(path)).map_err(failed)?;
-    let mut writer = Blocks::new(file.as_file_mut());
-    content(&mut writer).and_then(|()| writer.flush()).map_err(failed)?;
-    drop(writer);
-    file.persist(path).map_err(|e| failed(e.error))?;
-    Ok(())
-}
-
-/// A buffer for what is written from the start of a file to its end, when it is flushed. It goes to the file in blocks that begin at multiples of their size: the
-/// memory in which Linux keeps such a file is made of huge pages, so whoever maps it waits for fewer of them.
-#[derive(Debug)]
-pub struct Blocks<'a> {
-    file: &'a mut File,
-    block: Vec<u8>,
-}
-
-impl Blocks<'_> {
-    const BYTES: usize = 4 << 20;
-
-    fn new(file: &mut File) -> Blocks<'_> {
-        Blocks { file, block: Vec::new() }
-    }
-}
-
-impl Write for Blocks<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(Self::BYTES - self.block.len());
-        if taken == Self::BYTES {
-            self.file.write_all(&bytes[..taken])?;
-            return Ok(taken);
-        }
-        self.block.extend(&bytes[..taken]);
-        if self.block.len() == Self::BYTES {
-            self.flush()?;
-        }
-        Ok(taken)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.write_all(&self.block)?;
-        self.block.clear();
-        Ok(())
-    }
-}
-
-/// Let a finished file of a [`scratch_folder`] be another one.
-pub(crate) fn move_file(from: &Path, to: &Path) -> Result<()> {
-    if is_special(to) {
-        return write_file(to, |writer| io::copy(&mut File::open(from)?, writer).map(drop));
-    }
-    std::fs::rename(from, to).map_err(|source| Error::Io { file: to.to_owned(), source })
-}
-
-/// Is there something that is neither a file nor a folder?
-fn is_special(path: &Path) -> bool {
-    path.metadata().is_ok_and(|is| !is.is_file() && !is.is_dir())
 }
 
 /// An ELF object, whose names start with `symbol`.
@@ -110,8 +40,8 @@ pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<Fo
     if let Ok(object::FileFlags::Elf { e_flags, .. }) = flags {
         object.flags = e_flags;
     }
-    let folder = scratch_folder(path)?;
-    let [code_file, data_file] = ["code.o", "data.o"].map(|name| folder.path().join(name));
+    let scratch = Scratch::new(path)?;
+    let [code_file, data_file] = ["code.o", "data.o"].map(|name| scratch.file(name));
     write_file(&code_file, |to| to.write_all(&code))?;
     write_file(&data_file, |to| object.write_to(to))?;
     toolchain::link(&toolchain::linker()?, Format::Elf, &["-r"], &[&code_file, &data_file], path)?;
@@ -153,8 +83,8 @@ const MANIFEST_SECTION: &str = ".rodata.numrsc_manifest";
 
 /// An archive with that object and an index of its names.
 pub fn write_static_library(artifact: &Artifact, symbol: &str, path: &Path) -> Result<Footprint> {
-    let folder = scratch_folder(path)?;
-    let object = folder.path().join("model.o");
+    let scratch = Scratch::new(path)?;
+    let object = scratch.file("model.o");
     let footprint = write_object(artifact, symbol, &object)?;
     let bytes = crate::onnx::load::map(&object).map_err(|source| Error::Io { file: object, source })?;
     write_file(path, |to| write_archive(&bytes, symbol, to))?;
@@ -164,21 +94,11 @@ pub fn write_static_library(artifact: &Artifact, symbol: &str, path: &Path) -> R
 /// A shared object, made by the linker of the Rust toolchain.
 pub fn write_shared_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<()> {
     let linker = toolchain::linker()?;
-    let folder = scratch_folder(path)?;
-    let object = folder.path().join("model.o");
+    let scratch = Scratch::new(path)?;
+    let object = scratch.file("model.o");
     write_object(artifact, symbol, &object)?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     toolchain::link(&linker, Format::Elf, &["-shared", "--hash-style=gnu", "-soname", &name], &[&object], path)
-}
-
-/// A place for files on the way to another, from where they can be renamed to it. It goes when it is dropped.
-pub(crate) fn scratch_folder(path: &Path) -> Result<tempfile::TempDir> {
-    let folder = tempfile::Builder::new().prefix(".numrsc-").tempdir_in(folder_of(path));
-    folder.map_err(|source| Error::Io { file: path.to_owned(), source })
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Everything that goes into an ELF object.
@@ -419,30 +339,5 @@ mod tests {
         assert_eq!(symbol_name("3d"), "model_3d");
         assert_eq!(symbol_name(""), "model_");
         assert_eq!(symbol_name("größe"), "gr__e");
-    }
-
-    #[test]
-    fn files_are_complete_or_absent() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out");
-        let broken = write_file(&path, |to| {
-            to.write_all(b"half")?;
-            Err(io::Error::other("the disk is gone"))
-        });
-        assert!(broken.unwrap_err().to_string().contains("the disk is gone"));
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        write_file(&path, |to| to.write_all(b"whole")).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"whole");
-    }
-
-    #[test]
-    fn blocks_are_what_was_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out");
-        let content: Vec<u8> = (0..2 * Blocks::BYTES + 12_345).map(|i| (i % 251) as u8).collect();
-        for step in [1000, Blocks::BYTES - 1, Blocks::BYTES, Blocks::BYTES + 1, content.len()] {
-            write_file(&path, |to| content.chunks(step).try_for_each(|part| to.write_all(part))).unwrap();
-            assert!(std::fs::read(&path).unwrap() == content, "in parts of {step} bytes");
-        }
     }
 }

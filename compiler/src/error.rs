@@ -1,4 +1,5 @@
 //! The one error type of the library, and the problems a model can have.
+use crate::onnx::external::MissingData;
 use std::{collections::HashMap, fmt, io, path::PathBuf};
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -12,12 +13,26 @@ pub enum Error {
     /// The content is not what it should be; nothing of it could be used.
     #[error("{}: {message}{}", file.display(), hint_line(hint.as_deref(), "\n"))]
     Decode { file: PathBuf, message: String, hint: Option<String> },
+    /// Files with the values of its tensors are not to be had, and nothing else is wrong with the model.
+    #[error("{}: {}", file.display(), list_data(missing))]
+    Data { file: PathBuf, missing: Vec<MissingData> },
     /// The model was decoded but cannot be compiled: everything that is wrong with it.
     #[error("{}: {}", file.display(), list(problems))]
     Model { file: PathBuf, problems: Vec<Problem> },
     /// Code cannot be generated.
     #[error("{0}")]
     Codegen(String),
+}
+
+impl Error {
+    /// Is it about files that cannot be read or written, rather than about what is in them?
+    pub fn is_unreadable(&self) -> bool {
+        match self {
+            Error::Io { .. } => true,
+            Error::Data { missing, .. } => missing.iter().all(|m| m.unreadable),
+            Error::Decode { .. } | Error::Model { .. } | Error::Codegen(_) => false,
+        }
+    }
 }
 
 /// One thing that is wrong with a model, or suspicious about it.
@@ -92,9 +107,9 @@ impl fmt::Display for NodePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "node #{}", self.index)?;
         if !self.name.is_empty() {
-            write!(f, " `{}`", self.name)?;
+            write!(f, " `{}`", self.name.replace('\n', "\\n"))?;
         }
-        if self.op_type.is_empty() { Ok(()) } else { write!(f, " ({})", self.op_type) }
+        if self.op_type.is_empty() { Ok(()) } else { write!(f, " ({})", self.op_type.replace('\n', "\\n")) }
     }
 }
 
@@ -116,6 +131,20 @@ fn list(problems: &[Problem]) -> String {
             n => format!(" (and {n} more nodes)"),
         };
         text += &format!("\n  {problem}{more}{}", hint_line(problem.hint.as_deref(), "\n    "));
+    }
+    text
+}
+
+/// A line for each file; of many, the first ones.
+fn list_data(missing: &[MissingData]) -> String {
+    const MOST: usize = 5;
+    if let [one] = missing {
+        return one.to_string();
+    }
+    let mut text = format!("{} files with the values of tensors are missing", missing.len());
+    missing.iter().take(MOST).for_each(|m| text += &format!("\n  {m}"));
+    if missing.len() > MOST {
+        text += &format!("\n  and {} more", missing.len() - MOST);
     }
     text
 }

@@ -3,12 +3,17 @@ use crate::{
     Error, Result,
     compile::Artifact,
     emit,
+    output::{self, Scratch},
     toolchain::{self, Format},
 };
 use numrsc_codegen::Target;
-use numrsc_runtime::{SOURCES, artifact::Checksum};
+use numrsc_runtime::{
+    SOURCES,
+    artifact::{Checksum, checksum},
+};
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -20,7 +25,7 @@ const SYMBOL: &str = "numrsc_model";
 /// Nothing unwinds in these programs, so tables for that would be ballast.
 const LAYOUT: &str = "SECTIONS { /DISCARD/ : { *(.eh_frame) *(.gcc_except_table*) *(.comment) } } INSERT AFTER .text;";
 
-/// Large weights can lie in huge pages if addresses are those of the file modulo their size, and if the file was written in one go: see [`emit::Blocks`].
+/// Large weights can lie in huge pages if addresses are those of the file modulo their size, and if the file was written in one go: see [`output::Blocks`].
 const HUGE_PAGE: u64 = 2 << 20;
 const HUGE_PAGES: &str = "max-page-size=2097152";
 
@@ -42,21 +47,26 @@ impl Program {
         let triple = rust_triple(target, &rustc)?;
         let failed = |source| Error::Io { file: std::env::temp_dir(), source };
         let folder = tempfile::Builder::new().prefix("numrsc-").tempdir().map_err(failed)?;
-        let layout = folder.path().join("layout.ld");
+        let [layout, library] = ["layout.ld", "program.a"].map(|name| folder.path().join(name));
         fs::write(&layout, LAYOUT).map_err(failed)?;
         let key = key(&toolchain::ask(&rustc, &["--version", "--verbose"])?);
         let kept = cache.map(|cache| cache.join(format!("program-{triple}-{key:016x}.a")));
-        let library = kept.clone().unwrap_or_else(|| folder.path().join("program.a"));
-        if !kept.is_some_and(|kept| kept.is_file()) {
-            compile(&rustc, triple, folder.path(), &library)?;
+        match kept.as_deref().and_then(read_kept) {
+            Some(content) => fs::write(&library, content).map_err(failed)?,
+            None => {
+                compile(&rustc, triple, folder.path(), &library)?;
+                let content = fs::read(&library).map_err(failed)?;
+                // A cache saves time. That it cannot be written is no reason to fail.
+                let _ = kept.map(|kept| keep(&kept, &content));
+            }
         }
         Ok(Program { linker, library, layout, _folder: folder })
     }
 
     /// An executable file with this model, which has to be for the same processor.
     pub fn write(&self, artifact: &Artifact, path: &Path) -> Result<()> {
-        let scratch = emit::scratch_folder(path)?;
-        let object = scratch.path().join("model.o");
+        let scratch = Scratch::new(path)?;
+        let object = scratch.file("model.o");
         emit::write_object(artifact, SYMBOL, &object)?;
         let mut options = vec!["-static", "--gc-sections", "--strip-all"];
         if artifact.lowered.weights.size() >= HUGE_PAGE {
@@ -108,12 +118,48 @@ fn compile(rustc: &Path, triple: &str, folder: &Path, library: &Path) -> Result<
         let written = fs::create_dir_all(path.parent().unwrap_or(&sources)).and_then(|()| fs::write(&path, text));
         written.map_err(|source| Error::Io { file: path, source })?;
     }
-    let compiled = folder.join("compiled.a");
     let mut command = Command::new(rustc);
     command.args(["--crate-name=numrsc_program", "--crate-type=staticlib", "--edition=2024", "--target", triple]);
     command.args(["--cfg=numrsc_program", "--cfg=feature=\"alloc\"", "--cap-lints=allow"]);
     command.args(["-Copt-level=z", "-Clto=fat", "-Ccodegen-units=1", "-Cpanic=abort", "-Crelocation-model=static"]);
-    command.arg(sources.join("lib.rs")).arg("-o").arg(&compiled);
-    toolchain::run(&mut command)?;
-    emit::write_file(library, |to| std::io::copy(&mut fs::File::open(&compiled)?, to).map(|_| ()))
+    command.arg(sources.join("lib.rs")).arg("-o").arg(library);
+    toolchain::run(&mut command).map(drop)
+}
+
+/// What the cache has, if it is what was written there.
+fn read_kept(file: &Path) -> Option<Vec<u8>> {
+    let mut content = fs::read(file).ok()?;
+    let sum = content.split_off(content.len().checked_sub(size_of::<u64>())?);
+    (sum == checksum(&content).to_le_bytes()).then_some(content)
+}
+
+/// With a checksum at the end.
+fn keep(file: &Path, content: &[u8]) -> Result<()> {
+    output::write_file(file, |to| {
+        to.write_all(content)?;
+        to.write_all(&checksum(content).to_le_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_library_is_as_good_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("program.a");
+        assert_eq!(read_kept(&file), None);
+        keep(&file, b"a library").unwrap();
+        assert_eq!(read_kept(&file).as_deref(), Some(&b"a library"[..]));
+        let good = fs::read(&file).unwrap();
+        for length in 0..good.len() {
+            fs::write(&file, &good[..length]).unwrap();
+            assert_eq!(read_kept(&file), None, "{length} bytes");
+            let mut bytes = good.clone();
+            bytes[length] ^= 1;
+            fs::write(&file, bytes).unwrap();
+            assert_eq!(read_kept(&file), None, "byte {length}");
+        }
+    }
 }

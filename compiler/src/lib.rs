@@ -9,6 +9,7 @@ mod executable;
 pub mod native;
 pub mod npy;
 pub mod onnx;
+pub mod output;
 mod toolchain;
 pub mod tune;
 pub mod web;

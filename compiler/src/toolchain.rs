@@ -1,5 +1,8 @@
 //! The Rust toolchain as something to call: its linker, and for executables its compiler.
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    output::{Scratch, move_file},
+};
 use std::{
     path::{Path, PathBuf},
     process::Command,
@@ -37,10 +40,10 @@ pub(crate) fn link(linker: &Path, format: Format, args: &[&str], inputs: &[&Path
         Format::Wasm => command.args(["-flavor", "wasm"]),
     };
     command.arg("--build-id=none").args(args).args(inputs);
-    let linked = crate::emit::scratch_folder(output)?;
-    let file = linked.path().join("linked");
+    let scratch = Scratch::new(output)?;
+    let file = scratch.file("linked");
     run(command.arg("-o").arg(&file))?;
-    crate::emit::move_file(&file, output)
+    move_file(&file, output)
 }
 
 /// The compiler next to the linker.

@@ -3,7 +3,7 @@
 use crate::{
     Error, Result,
     compile::{self, Codegen, Options},
-    emit, native,
+    native, output,
 };
 use numrsc_ir::{Data, Dim, Func, Tensor};
 use numrsc_passes::{
@@ -69,7 +69,7 @@ pub fn tune(func: &Func, codegen: &Codegen, options: &Options, file: &Path) -> R
     if measured > 0 || is_new {
         let content = File { machine, schedules: tuning.clone() };
         let text = serde_json::to_string_pretty(&content).map_err(|e| Error::Codegen(e.to_string()))? + "\n";
-        emit::write_file(file, |to| io::Write::write_all(to, text.as_bytes()))?;
+        output::write_file(file, |to| io::Write::write_all(to, text.as_bytes()))?;
     }
     Ok(Tuned { tuning: Arc::new(tuning), file: file.to_owned(), measured })
 }

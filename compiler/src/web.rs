@@ -5,7 +5,7 @@
 use crate::{
     Error, Result,
     compile::Artifact,
-    emit,
+    output::{self, Scratch},
     toolchain::{self, Format},
 };
 use numrsc_codegen::llvm::Llvm;
@@ -44,13 +44,13 @@ pub fn write_module(artifact: &Artifact, path: &Path) -> Result<()> {
             "the weights take {bytes} bytes, and modules of WebAssembly hold less than 2 GB"
         )));
     };
-    let folder = emit::scratch_folder(path)?;
-    let [code_file, data_file, linked] = ["code.o", "data.o", "linked"].map(|name| folder.path().join(name));
-    emit::write_file(&code_file, |to| to.write_all(&code))?;
-    emit::write_file(&data_file, |to| write_weights(&weights, length, to))?;
+    let scratch = Scratch::new(path)?;
+    let [code_file, data_file, linked] = ["code.o", "data.o", "linked"].map(|name| scratch.file(name));
+    output::write_file(&code_file, |to| to.write_all(&code))?;
+    output::write_file(&data_file, |to| write_weights(&weights, length, to))?;
     let options = ["--no-entry", "--export=__heap_base", "--stack-first", "-z", STACK, "--strip-debug"];
     toolchain::link(&toolchain::linker()?, Format::Wasm, &options, &[&code_file, &data_file], &linked)?;
-    emit::write_file(path, |to| {
+    output::write_file(path, |to| {
         io::copy(&mut fs::File::open(&linked)?, to)?;
         to.write_all(&custom_section(SECTION, description.as_bytes()))
     })

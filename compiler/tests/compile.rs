@@ -4,7 +4,7 @@ mod common;
 use common::{
     Place, convolution_model, f32s, open_convolution_model, sample, stderr, stdout, symbolic_model, write_test_folder,
 };
-use numrsc::npy;
+use numrsc::{npy, onnx::proto::ModelProto};
 use numrsc_ir::{DType, Tensor};
 use object::Object;
 use prost::Message;
@@ -62,10 +62,12 @@ fn symbolic_sizes_are_chosen_when_running() {
     assert!(place.succeed(&["run", "relu.nrsc", "--input", "x=x.pb"]).contains("f32[2, 3]"));
     let shown = place.succeed(&["run", "relu.nrsc", "--random", "1", "--dim", "batch=5"]);
     assert!(shown.contains("f32[5, 3]"), "{shown}");
+    // As bench chooses them.
+    let output = place.numrsc(&["run", "relu.nrsc", "--random", "1"]);
+    assert!(stdout(&output).contains("f32[1, 3]") && stderr(&output).contains("batch=1"), "{}", stderr(&output));
 
     for (args, code, text) in [
         (&["run", "relu.nrsc"][..], 3, "x: f32[batch, 3]"),
-        (&["run", "relu.nrsc", "--random", "1"], 3, "--dim NAME=SIZE"),
         (&["run", "relu.nrsc", "--input", "z=x.npy"], 3, "no input `z`; its inputs are `x`"),
         (&["run", "relu.nrsc", "--input", "x=x.npy", "--input", "x=x.pb"], 2, "given twice"),
         (&["run", "relu.nrsc", "--input", "x=x.npy", "--backend", "llvm"], 2, "compiled already"),
@@ -454,6 +456,14 @@ fn bench_measures_models_and_artifacts() {
     let people = place.succeed(&["bench", "relu.nrsc", "--runs", "2", "--dim", "batch=7"]);
     assert!(people.contains("batch=7") && people.contains("p99") && people.contains("runs/s"), "{people}");
     assert_eq!(place.numrsc(&["bench", "missing.onnx"]).status.code(), Some(3));
+    // The sizes that it ran, wherever they came from.
+    npy::write(&place.path("x.npy"), &Tensor::from_f32(&[9, 3], &[1.0; 27])).unwrap();
+    let bench = |args: &[&str]| place.succeed(&[&["bench", "--runs", "2"], args].concat());
+    let people = bench(&["relu.nrsc", "--input", "x=x.npy"]);
+    assert!(people.contains("batch=9") && people.contains("x f32[9, 3]"), "{people}");
+    assert!(bench(&["relu.onnx", "--dim", "batch=7"]).contains("x f32[7, 3]"));
+    let report = json(&bench(&["relu.nrsc", "--input", "x=x.npy", "--json"]));
+    assert_eq!((&report["dims"]["batch"], &report["inputs"][0]["type"]), (&9.into(), &"f32[9, 3]".into()));
     npy::write(&place.path("wrong.npy"), &Tensor::from_f32(&[1, 4], &[0.0; 4])).unwrap();
     let output = place.numrsc(&["bench", "relu.nrsc", "--input", "x=wrong.npy"]);
     assert_eq!(output.status.code(), Some(3));
@@ -528,6 +538,19 @@ fn an_executable_runs_by_itself() {
     std::fs::write(place.path("y.npy"), &output.stdout).unwrap();
     let y = npy::read(&place.path("y.npy"), DType::F32).unwrap();
     assert!(y == Tensor::from_f32(&[rows, 3], &expected));
+
+    // Names are the model's, and are shown so that they do not control a terminal.
+    let mut hostile = ModelProto::decode(&symbolic_model()[..]).unwrap();
+    let graph = hostile.graph.as_mut().unwrap();
+    graph.input[0].name = "x\u{1b}[2J".into();
+    graph.node[0].input[0] = "x\u{1b}[2J".into();
+    std::fs::write(place.path("hostile.onnx"), hostile.encode_to_vec()).unwrap();
+    place.succeed(&["compile", "hostile.onnx", "--emit", "exe"]);
+    for argument in ["--help", "--input"] {
+        let output = Command::new(place.path("hostile")).args([argument, "z=z"]).output().unwrap();
+        let text = stdout(&output) + &stderr(&output);
+        assert!(text.contains("x\\u{1b}[2J") && !text.contains('\u{1b}'), "{text:?}");
+    }
 
     let refused = place.numrsc(&["compile", "relu.onnx", "--emit", "exe", "--target", "thumbv7em-none-eabihf"]);
     assert!(stderr(&refused).contains("executables are for Linux"), "{}", stderr(&refused));

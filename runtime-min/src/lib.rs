@@ -50,6 +50,7 @@ mod run;
 mod sources;
 mod tensor;
 mod view;
+mod visible;
 
 pub use artifact::{Architecture, Artifact, Manifest};
 pub use dtype::{DType, Element};
@@ -66,3 +67,4 @@ pub use run::{ContextIn, FixedContext};
 pub use sources::SOURCES;
 pub use tensor::{TensorMut, TensorRef};
 pub use view::{Array, TensorView};
+pub use visible::Visible;

@@ -32,4 +32,5 @@ pub const SOURCES: &[(&str, &str)] = sources![
     "run.rs"
     "tensor.rs"
     "view.rs"
+    "visible.rs"
 ];

@@ -1,5 +1,8 @@
 //! What `check` and `inspect` say of an artifact.
-use super::{Failure, Outcome, bytes, table};
+use super::{
+    Failure, Outcome, bytes, table,
+    terminal::{self, say},
+};
 use numrsc_runtime::{
     Artifact, Manifest, Model,
     artifact::{Port, Size},
@@ -17,7 +20,7 @@ pub(crate) fn check(path: &Path, content: &[u8], quiet: bool) -> (bool, serde_js
     let versions = match versions {
         Ok(versions) => versions,
         Err(e) => {
-            super::show(&format!("{file}: {e}"));
+            terminal::error(&format!("{file}: {e}"));
             return (false, json!({ "file": file, "ok": false, "problems": [{ "message": e.to_string() }] }));
         }
     };
@@ -27,12 +30,12 @@ pub(crate) fn check(path: &Path, content: &[u8], quiet: bool) -> (bool, serde_js
             let m = artifact.manifest;
             let (model, triple, kernels) = (m.model(), m.target_triple(), m.kernels().len());
             let (code, weights) = (bytes(artifact.code.len()), bytes(artifact.weights.len()));
-            println!(
+            say!(
                 "{file}: ok, an artifact of `{model}` for {triple}, {kernels} functions, {code} of code, {weights} of weights"
             );
         }
         if let Some(why) = &here {
-            println!("  it cannot run here: {why}");
+            say!("  it cannot run here: {why}");
         }
     }
     let row =
@@ -44,12 +47,12 @@ pub(crate) fn inspect(path: &Path, content: &[u8], as_json: bool) -> Result<Outc
     let versions = match versions(content) {
         Ok(versions) => versions,
         Err(e) => {
-            super::show(&format!("{}: {e}", path.display()));
+            terminal::error(&format!("{}: {e}", path.display()));
             return Ok(Outcome::Negative);
         }
     };
     if as_json {
-        println!("{:#}", describe(&versions));
+        terminal::print_json(&describe(&versions));
     } else {
         versions.iter().for_each(|version| people(path, version));
     }
@@ -62,7 +65,7 @@ fn versions(content: &[u8]) -> numrsc_runtime::Result<Vec<Artifact<'_>>> {
 
 fn people(path: &Path, artifact: &Artifact<'_>) {
     let m = artifact.manifest;
-    println!("{}", path.display());
+    say!("{}", path.display());
     let or_none = |names: Vec<&str>, none: &str| if names.is_empty() { none.to_owned() } else { names.join(", ") };
     let mut head = vec![
         vec!["model".into(), m.model().into()],
@@ -80,11 +83,11 @@ fn people(path: &Path, artifact: &Artifact<'_>) {
     }
     table::print(&head, "  ");
     for (title, ports) in [("inputs", m.inputs()), ("outputs", m.outputs())] {
-        println!("\n{title}");
+        say!("\n{title}");
         let rows: Vec<Vec<String>> = ports.map(|p| vec![p.name.into(), p.type_text.into()]).collect();
         table::print(&rows, "  ");
     }
-    println!("\nfunctions ({})", m.kernels().len());
+    say!("\nfunctions ({})", m.kernels().len());
     let rows: Vec<Vec<String>> = m
         .kernels()
         .map(|k| {

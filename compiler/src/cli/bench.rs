@@ -2,13 +2,14 @@
 use super::{
     BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, bytes, compile,
     run::load_artifact,
-    seconds, table, thread_count,
-    values::{self, Fill, Port},
+    seconds, table,
+    terminal::{self, say},
+    thread_count,
+    values::{self, Inputs},
 };
 use numrsc::{compile::read_artifact, native};
 use numrsc_runtime::Context;
 use std::{
-    collections::BTreeMap,
     num::NonZeroUsize,
     path::PathBuf,
     time::{Duration, Instant},
@@ -70,10 +71,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     };
     let artifact_bytes = std::fs::metadata(&file).map_or(0, |m| m.len());
 
-    let dims = dims(args, &ports);
-    let size = |name: &str| dims.get(name).copied();
-    let inputs =
-        values::gather(&ports, &args.inputs, Some(Fill { seed: SEED, size: &size }), "give --input NAME=FILE")?;
+    let inputs = values::gather(&ports, &args.inputs, &args.import.dims, Some(SEED), "give --input NAME=FILE")?;
 
     // The peak of running, not of compiling: Linux can start anew.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
@@ -83,13 +81,13 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let mut context = Context::with_threads(&model, thread_count(args.threads)).map_err(failed)?;
     let load_time = start.elapsed();
     drop(compiled);
-    let times = native::with_inputs(&inputs, |inputs| -> Result<Vec<Duration>, Failure> {
+    let times = native::with_inputs(&inputs.values, |tensors| -> Result<Vec<Duration>, Failure> {
         // The first run takes memory and starts threads.
-        model.run_in_order(&mut context, inputs).map_err(|e| did_not_run(args, &dims, &e))?;
+        model.run_in_order(&mut context, tensors).map_err(|e| did_not_run(args, &inputs, &e))?;
         let (mut times, begin) = (Vec::new(), Instant::now());
         loop {
             let start = Instant::now();
-            model.run_in_order(&mut context, inputs).map_err(failed)?;
+            model.run_in_order(&mut context, tensors).map_err(failed)?;
             times.push(start.elapsed());
             let enough = match args.runs {
                 Some(runs) => times.len() >= runs.get(),
@@ -106,35 +104,26 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         compile_time,
         load_time,
         threads: context.threads(),
-        dims,
+        shapes: ports.iter().map(|port| port.name.clone()).zip(inputs.types()).collect(),
+        inputs,
         times: Times::new(times),
         memory: context.memory_bytes(),
         peak: peak_memory(),
     };
     if args.json {
-        println!("{:#}", measured.json());
+        terminal::print_json(&measured.json());
     } else {
         measured.people();
     }
     Ok(Outcome::Success)
 }
 
-/// The sizes of the named dimensions of the inputs.
-fn dims(args: &Args, ports: &[Port]) -> BTreeMap<String, i64> {
-    let mut sizes = native::example_sizes(ports.iter().map(|port| &port.ty));
-    for (name, size) in &args.import.dims {
-        sizes.entry(name.clone()).and_modify(|s| *s = *size);
-    }
-    sizes
-}
-
 /// Sizes and numbers that nobody chose may not suit the model.
-fn did_not_run(args: &Args, dims: &BTreeMap<String, i64>, e: &numrsc_runtime::Error) -> Failure {
-    let sizes: Vec<String> = dims.iter().map(|(name, size)| format!("{name}={size}")).collect();
-    let hint = match &sizes[..] {
-        [] if args.inputs.is_empty() => "\nhint: give real inputs with --input NAME=FILE".to_owned(),
-        [] => String::new(),
-        _ => format!("\nhint: it ran with {}; --dim NAME=SIZE or --input NAME=FILE give others", sizes.join(", ")),
+fn did_not_run(args: &Args, inputs: &Inputs, e: &numrsc_runtime::Error) -> Failure {
+    let hint = match &inputs.sizes_text()[..] {
+        "" if args.inputs.is_empty() => "\nhint: give real inputs with --input NAME=FILE".to_owned(),
+        "" => String::new(),
+        sizes => format!("\nhint: it ran with {sizes}; --dim NAME=SIZE or --input NAME=FILE give others"),
     };
     Failure::Other(format!("{}: {e}{hint}", args.model.display()))
 }
@@ -146,7 +135,9 @@ struct Measured<'a> {
     compile_time: Option<Duration>,
     load_time: Duration,
     threads: usize,
-    dims: BTreeMap<String, i64>,
+    /// Names and types of the inputs.
+    shapes: Vec<(String, String)>,
+    inputs: Inputs,
     times: Times,
     memory: usize,
     peak: Option<u64>,
@@ -155,16 +146,17 @@ struct Measured<'a> {
 impl Measured<'_> {
     fn people(&self) {
         let t = &self.times;
-        println!("{}", self.args.model.display());
+        say!("{}", self.args.model.display());
         let mut rows = vec![vec!["artifact".to_owned(), bytes(self.artifact_bytes as usize)]];
         let mut row = |name: &str, text: String| rows.push(vec![name.to_owned(), text]);
         if let Some(time) = self.compile_time {
             row("compile", seconds(time));
         }
         row("load", seconds(self.load_time));
-        if !self.dims.is_empty() {
-            let dims: Vec<String> = self.dims.iter().map(|(name, size)| format!("{name}={size}")).collect();
-            row("dims", dims.join(", "));
+        let shapes: Vec<String> = self.shapes.iter().map(|(name, ty)| format!("{name} {ty}")).collect();
+        row("inputs", if shapes.is_empty() { "none".to_owned() } else { shapes.join(", ") });
+        if !self.inputs.sizes.is_empty() {
+            row("dims", self.inputs.sizes_text());
         }
         row("threads", self.threads.to_string());
         row("runs", t.sorted.len().to_string());
@@ -183,7 +175,8 @@ impl Measured<'_> {
             "artifact_bytes": self.artifact_bytes,
             "compile_seconds": self.compile_time.map(|t| t.as_secs_f64()),
             "load_seconds": self.load_time.as_secs_f64(),
-            "dims": self.dims,
+            "dims": self.inputs.sizes,
+            "inputs": self.shapes.iter().map(|(name, ty)| serde_json::json!({ "name": name, "type": ty })).collect::<Vec<_>>(),
             "threads": self.threads,
             "runs": t.sorted.len(),
             "best_seconds": t.best().as_secs_f64(),

@@ -1,5 +1,9 @@
 //! `numrsc check`: can these models be compiled, are these artifacts whole? Every problem at once.
-use super::{Failure, ImportArgs, Outcome, artifact, bytes, inspect::weight_bytes};
+use super::{
+    Failure, ImportArgs, Outcome, artifact, bytes,
+    inspect::weight_bytes,
+    terminal::{self, say},
+};
 use numrsc::{Error, compile::read_artifact};
 use std::path::PathBuf;
 
@@ -37,11 +41,11 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
                     );
                 } else if !quiet {
                     let (nodes, ops) = (model.graph().node.len(), func.nodes().len());
-                    println!("{file}: ok, {nodes} nodes as {ops} core ops, {} of weights", bytes(weight_bytes(&func)));
+                    say!("{file}: ok, {nodes} nodes as {ops} core ops, {} of weights", bytes(weight_bytes(&func)));
                 }
             }
             Err(e) => {
-                if matches!(e, Error::Io { .. }) {
+                if e.is_unreadable() {
                     outcome = Outcome::Unreadable;
                 } else if matches!(outcome, Outcome::Success) {
                     outcome = Outcome::Negative;
@@ -49,13 +53,13 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
                 if args.json {
                     report.push(serde_json::json!({ "file": file, "ok": false, "problems": problems(&e) }));
                 } else {
-                    super::show(&e);
+                    terminal::error(&e);
                 }
             }
         }
     }
     if args.json {
-        println!("{:#}", serde_json::Value::from(report));
+        terminal::print_json(&serde_json::Value::from(report));
     }
     Ok(outcome)
 }

@@ -1,11 +1,12 @@
 //! `numrsc compile`: from a model to a file that can be run, linked or read.
-use super::{BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, report};
+use super::{BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, outputs, report, terminal};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use numrsc::{
     Program,
     compile::{self, Artifact, Codegen, Options, Phases},
     emit,
     onnx::{Model, import},
+    output,
     tune::{self, Tuned},
     web,
 };
@@ -149,18 +150,31 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
             target.triple
         )));
     }
-    let (_, func, mut phases) = load(&args.model, &args.import.options(), quiet)?;
     let name = model_name(&args.model);
     let output = match &args.output {
         Some(path) => path.clone(),
         None if args.emit == Emit::Exe => PathBuf::from(&name),
         None => PathBuf::from(format!("{name}.{}", args.emit.suffix())),
     };
-    let tuned = args.tune.as_ref().map(|file| {
-        let start = Instant::now();
+    let companion = companion(args.emit, &output);
+    let tuning = args.tune.as_ref().map(|file| {
         let beside = || args.model.with_file_name(format!("{name}.tune.json"));
-        let file = file.clone().unwrap_or_else(beside);
-        let tuned = tune::tune(&func, &codegen, &options, &file);
+        file.clone().unwrap_or_else(beside)
+    });
+    let mut written = vec![("the result", &*output)];
+    written.extend(companion.as_ref().map(|(kind, file)| (*kind, &**file)));
+    written.extend(args.report.as_deref().map(|file| ("the report", file)));
+    written.extend(tuning.as_deref().map(|file| ("the schedules", file)));
+    outputs::distinct(&[("the model", &args.model)], &written)?;
+    outputs::writable(&written)?;
+    let (model, func, mut phases) = load(&args.model, &args.import.options(), quiet)?;
+    let data = model.external_files();
+    let data: Vec<outputs::File<'_>> = data.iter().map(|file| ("the model's data", &**file)).collect();
+    outputs::distinct(&data, &written)?;
+    drop(model);
+    let tuned = tuning.as_ref().map(|file| {
+        let start = Instant::now();
+        let tuned = tune::tune(&func, &codegen, &options, file);
         phases.push(("tune", start.elapsed()));
         tuned
     });
@@ -188,7 +202,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         let text = text(args.emit, &codegen, &lowered.module)?;
         phases.push(("generate", start.elapsed()));
         let start = Instant::now();
-        emit::write_file(&output, |to| to.write_all(text.as_bytes()))?;
+        output::write_file(&output, |to| to.write_all(text.as_bytes()))?;
         phases.push(("write", start.elapsed()));
         return finish(&common(None, Compiled::Text(&lowered), &phases), quiet);
     }
@@ -208,8 +222,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let version = |cpu: &String| build(&func, &args.model, &other(cpu), quiet);
     let others = other_cpus.iter().map(version).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
-    let plain_name = plain_name(&output, args.emit);
-    let symbol = emit::symbol_name(&plain_name);
+    let symbol = emit::symbol_name(&plain_name(&output, args.emit));
     let mut footprint = None;
     match (args.emit, &program) {
         (_, Some(program)) => program.write(&artifact, &output)?,
@@ -222,24 +235,17 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
             Artifact::write_versions(&versions, &output)?;
         }
     }
-    let companion = match args.emit {
-        Emit::So | Emit::Obj | Emit::Staticlib => {
-            let needs = footprint.as_ref().map_or(&[][..], |f| &f.needs);
-            let header = numrsc::c_header(&artifact, &symbol, needs);
-            Some(("header", output.with_file_name(format!("{plain_name}.h")), header))
-        }
-        Emit::Wasm => {
-            let name = output.file_name().unwrap_or_default().to_string_lossy();
-            Some(("loader", output.with_extension("js"), web::loader(&name)))
-        }
-        _ => None,
-    };
-    if let Some((_, file, text)) = &companion {
-        emit::write_file(file, |to| to.write_all(text.as_bytes()))?;
+    if let Some((_, file)) = &companion {
+        let needs = footprint.as_ref().map_or(&[][..], |f| &f.needs);
+        let text = match args.emit {
+            Emit::Wasm => web::loader(&output.file_name().unwrap_or_default().to_string_lossy()),
+            _ => numrsc::c_header(&artifact, &symbol, needs),
+        };
+        output::write_file(file, |to| to.write_all(text.as_bytes()))?;
     }
     let mut phases = artifact.phases.clone();
     phases.push(("write", start.elapsed()));
-    let companion = companion.as_ref().map(|(kind, file, _)| (*kind, &**file));
+    let companion = companion.as_ref().map(|(kind, file)| (*kind, &**file));
     let written = common(companion, Compiled::Code(&artifact), &phases);
     finish(&Written { footprint: footprint.as_ref(), ..written }, quiet)
 }
@@ -275,6 +281,17 @@ pub(crate) fn model_name(path: &Path) -> String {
     if stem.is_empty() { "model".to_owned() } else { stem.to_owned() }
 }
 
+/// What is written next to the output to use it, and what that is called.
+fn companion(emit: Emit, output: &Path) -> Option<(&'static str, PathBuf)> {
+    match emit {
+        Emit::So | Emit::Obj | Emit::Staticlib => {
+            Some(("header", output.with_file_name(format!("{}.h", plain_name(output, emit)))))
+        }
+        Emit::Wasm => Some(("loader", output.with_extension("js"))),
+        Emit::Nrsc | Emit::Exe | Emit::LlvmIr | Emit::Asm | Emit::Nir => None,
+    }
+}
+
 /// The output's name without its kind, which the user may choose: that of the header, and what the names in an object start with.
 fn plain_name(output: &Path, emit: Emit) -> String {
     let stem = output.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
@@ -293,8 +310,8 @@ fn text(emit: Emit, codegen: &Codegen, module: &numrsc_ir::kernel::Module) -> Re
 
 fn finish(written: &Written<'_>, quiet: bool) -> Result<Outcome, Failure> {
     if let Some(file) = &written.args.report {
-        let report = format!("{:#}\n", report::json(written));
-        emit::write_file(file, |to| to.write_all(report.as_bytes()))?;
+        let report = terminal::json(&report::json(written));
+        output::write_file(file, |to| to.write_all(report.as_bytes()))?;
     }
     if !quiet {
         report::people(written);

@@ -1,11 +1,14 @@
 //! `numrsc inspect`: what a model or an artifact takes, gives and is made of.
-use super::{CodeBackend, Failure, ImportArgs, LevelArgs, Outcome, artifact, bytes, table};
+use super::{
+    CodeBackend, Failure, ImportArgs, LevelArgs, Outcome, artifact, bytes, table,
+    terminal::{self, say},
+};
 use numrsc::{
     compile::{self, Codegen, Options, PIPELINE, Pass, Phases, Stage},
     onnx::{self, Model, import},
 };
 use numrsc_ir::{Func, Op, Value, print, view};
-use std::{collections::BTreeMap, io::Write, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf};
 
 /// Show what a model or an artifact takes, gives and is made of
 #[derive(Debug, clap::Args)]
@@ -103,22 +106,14 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
     let model = onnx::load(&args.model)?;
     let func = import::import(&model, &args.import.options())?;
     match &args.format {
-        Format { json: true, .. } => println!("{:#}", json(&model, &func)),
-        Format { ir: true, .. } => show_text(&print::func(&func, print::Detail::Brief))?,
-        Format { explain: Some(node), .. } => show_text(&explain(args, *node, &func)?)?,
-        Format { after: Some(pass), .. } => show_text(&after(args, pass, &func)?)?,
-        _ if args.dot => show_text(&view::dot(&func))?,
+        Format { json: true, .. } => terminal::print_json(&json(&model, &func)),
+        Format { ir: true, .. } => terminal::print(&print::func(&func, print::Detail::Brief)),
+        Format { explain: Some(node), .. } => terminal::print(&explain(args, *node, &func)?),
+        Format { after: Some(pass), .. } => terminal::print(&after(args, pass, &func)?),
+        _ if args.dot => terminal::print(&view::dot(&func)),
         _ => people(&model, &func),
     }
     Ok(Outcome::Success)
-}
-
-/// Long text, whose reader may leave before its end.
-fn show_text(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Other(format!("standard output: {e}"))),
-        _ => Ok(()),
-    }
 }
 
 /// What the optimiser did, or why a node became what it became.
@@ -217,7 +212,7 @@ fn people(model: &Model, func: &Func) {
     let proto = model.proto();
     let opsets: Vec<String> =
         model.opsets().iter().map(|(d, v)| format!("{} {v}", if d.is_empty() { "ai.onnx" } else { d })).collect();
-    println!("{}", model.file().display());
+    say!("{}", model.file().display());
     let mut head = vec![vec!["opsets".into(), opsets.join(", ")]];
     if !proto.producer_name.is_empty() {
         head.push(vec!["producer".into(), producer(model)]);
@@ -227,18 +222,18 @@ fn people(model: &Model, func: &Func) {
     head.push(vec!["dims".into(), if names.is_empty() { "all static".into() } else { names.join(", ") }]);
     table::print(&head, "  ");
     for (title, values) in [("inputs", inputs(func)), ("outputs", outputs(func))] {
-        println!("\n{title}");
+        say!("\n{title}");
         let rows: Vec<Vec<String>> = values.into_iter().map(|(name, ty)| vec![name, ty]).collect();
         table::print(&rows, "  ");
     }
     for (title, counts) in [("operators", operators(model)), ("core ops", core_ops(func))] {
         let total: usize = counts.iter().map(|(_, n)| n).sum();
-        println!("\n{title} ({total})");
+        say!("\n{title} ({total})");
         let listed: Vec<String> = counts.iter().map(|(name, n)| format!("{name} {n}")).collect();
-        println!("  {}", listed.join(", "));
+        say!("  {}", listed.join(", "));
     }
     for w in model.warnings() {
-        println!("\nwarning: {w}");
+        say!("\nwarning: {w}");
     }
 }
 

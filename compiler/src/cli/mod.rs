@@ -1,13 +1,18 @@
 //! The command line: what the user may ask for, and how answers and errors are shown.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 mod artifact;
 mod bench;
 mod check;
 mod compile;
+#[cfg(target_os = "linux")]
+mod cut;
 mod inspect;
+mod outputs;
 mod report;
 mod run;
 mod table;
 mod targets;
+mod terminal;
 mod test;
 mod values;
 
@@ -21,13 +26,12 @@ use numrsc_ir::Func;
 use numrsc_passes::{Level, lower};
 use numrsc_runtime::Manifest;
 use std::{
-    fmt,
-    io::IsTerminal,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Duration,
 };
+use terminal::tell;
 
 /// Ahead-of-time compiler for ONNX models
 ///
@@ -186,7 +190,7 @@ fn cache_directory(quiet: bool) -> Option<PathBuf> {
         Ok(_) => Some(directory),
         Err(e) => {
             if !quiet {
-                eprintln!("note: compiling without a cache: {}: {e}", directory.display());
+                tell!("note: compiling without a cache: {}: {e}", directory.display());
             }
             None
         }
@@ -233,6 +237,10 @@ fn parse_dim(text: &str) -> Result<(String, i64), String> {
     }
 }
 
+/// The exit code where the answer is "no".
+const NEGATIVE: u8 = 1;
+/// The exit code where what was asked for makes no sense.
+const WRONG_USAGE: u8 = 2;
 /// The exit code where a file cannot be read or written, or running a model failed.
 const UNREADABLE: u8 = 3;
 
@@ -267,7 +275,31 @@ impl From<String> for Failure {
 }
 
 pub(crate) fn main() -> ExitCode {
-    let args = Args::parse();
+    #[cfg(target_os = "linux")]
+    cut::watch();
+    let outcome = match Args::try_parse() {
+        Ok(args) => answer(&args),
+        Err(e) if e.use_stderr() => {
+            let text = e.render().to_string();
+            terminal::error(&text.trim_end().trim_start_matches("error: "));
+            WRONG_USAGE
+        }
+        Err(e) => {
+            terminal::print(&e.render().to_string());
+            0
+        }
+    };
+    match terminal::failure() {
+        Some(e) => {
+            terminal::error(&format!("standard output: {e}"));
+            UNREADABLE.into()
+        }
+        None => outcome.into(),
+    }
+}
+
+/// Do what was asked for, and give the exit code.
+fn answer(args: &Args) -> u8 {
     let result = match &args.command {
         Command::Compile(a) => compile::run(a, args.quiet),
         Command::Run(a) => run::run(a, args.quiet),
@@ -277,25 +309,27 @@ pub(crate) fn main() -> ExitCode {
         Command::Test(a) => test::run(a, args.quiet),
         Command::Targets(a) => Ok(targets::run(a)),
         Command::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Args::command(), "numrsc", &mut std::io::stdout());
+            let mut script = vec![];
+            clap_complete::generate(*shell, &mut Args::command(), "numrsc", &mut script);
+            terminal::print(&String::from_utf8_lossy(&script));
             Ok(Outcome::Success)
         }
     };
     match result {
-        Ok(Outcome::Success) => ExitCode::SUCCESS,
-        Ok(Outcome::Negative) => ExitCode::from(1),
-        Ok(Outcome::Unreadable) => ExitCode::from(UNREADABLE),
+        Ok(Outcome::Success) => 0,
+        Ok(Outcome::Negative) => NEGATIVE,
+        Ok(Outcome::Unreadable) => UNREADABLE,
         Err(Failure::Model(e)) => {
-            show(&e);
-            ExitCode::from(if matches!(e, Error::Io { .. }) { UNREADABLE } else { 1 })
+            terminal::error(&e);
+            if e.is_unreadable() { UNREADABLE } else { NEGATIVE }
         }
         Err(Failure::Usage(e)) => {
-            show(&e);
-            ExitCode::from(2)
+            terminal::error(&e);
+            WRONG_USAGE
         }
         Err(Failure::Other(e)) => {
-            show(&e);
-            ExitCode::from(UNREADABLE)
+            terminal::error(&e);
+            UNREADABLE
         }
     }
 }
@@ -305,7 +339,7 @@ fn load_model(path: &Path, quiet: bool) -> Result<Model, Error> {
     let model = numrsc::onnx::load(path)?;
     if !quiet {
         for w in model.warnings() {
-            eprintln!("warning: {}: {w}", path.display());
+            tell!("warning: {}: {w}", path.display());
         }
     }
     Ok(model)
@@ -316,12 +350,6 @@ fn load(path: &Path, options: &import::Options, quiet: bool) -> Result<(Model, F
     let model = load_model(path, quiet)?;
     let func = import::import(&model, options)?;
     Ok((model, func))
-}
-
-/// Errors go to stderr; on a terminal the word stands out.
-fn show(e: &dyn fmt::Display) {
-    let error = if std::io::stderr().is_terminal() { "\x1b[1;31merror\x1b[0m" } else { "error" };
-    eprintln!("{error}: {e}");
 }
 
 /// A number of bytes for people.

@@ -2,7 +2,9 @@
 use super::{
     bytes,
     compile::{Compiled, Written},
-    seconds, table, thread_count,
+    seconds, table,
+    terminal::say,
+    thread_count,
 };
 use numrsc_ir::{
     dim::Sym,
@@ -19,7 +21,7 @@ pub(crate) fn people(w: &Written<'_>) {
     let target = w.codegen.backend.target();
     let size = |path: &Path| bytes(file_bytes(path) as usize);
     let cpu = if target.cpu.is_empty() { "any CPU" } else { &target.cpu };
-    println!("{}: {} for {} ({cpu})", w.output.display(), size(w.output), target.triple);
+    say!("{}: {} for {} ({cpu})", w.output.display(), size(w.output), target.triple);
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut row = |name: &str, text: String| rows.push(vec![name.into(), text]);
     if let Some((kind, file)) = w.companion {

@@ -1,16 +1,19 @@
 //! `numrsc run`: run a model or an artifact on inputs from files.
 use super::{
-    Backend, BuildArgs, Failure, ImportArgs, Outcome, compile, table, thread_count,
-    values::{self, Fill, Port},
+    Backend, BuildArgs, Failure, ImportArgs, Outcome, compile, outputs, table,
+    terminal::tell,
+    thread_count,
+    values::{self, Port},
 };
 use numrsc::{
     compile::read_artifact,
     conformance::{Executor, Reference},
     native, npy,
 };
-use numrsc_ir::{Data, Elems};
+use numrsc_ir::{Data, Elems, Tensor};
 use numrsc_runtime::Model;
 use std::{
+    collections::BTreeSet,
     num::NonZeroUsize,
     path::{Path, PathBuf},
 };
@@ -42,37 +45,37 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
-    let outputs = if read_artifact(&args.model)?.is_some() { run_artifact(args)? } else { run_model(args, quiet)? };
+    // Before running, which may take long.
     if let Some(dir) = &args.output_dir {
         std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        outputs::writable(&[("an output", &dir.join("output.npy"))])?;
     }
-    let mut rows = Vec::new();
-    for (name, data) in &outputs {
-        rows.extend(summary(name, data));
-        if let Some(dir) = &args.output_dir {
-            save(dir, name, data)?;
-        }
+    let outputs =
+        if read_artifact(&args.model)?.is_some() { run_artifact(args, quiet)? } else { run_model(args, quiet)? };
+    if let Some(dir) = &args.output_dir {
+        save(dir, &args.model, &outputs, quiet)?;
     }
     if !quiet {
+        let rows: Vec<Vec<String>> = outputs.iter().flat_map(|(name, data)| summary(name, data)).collect();
         table::print(&rows, "");
     }
     Ok(Outcome::Success)
 }
 
-fn run_artifact(args: &Args) -> Result<Vec<(String, Data)>, Failure> {
+fn run_artifact(args: &Args, quiet: bool) -> Result<Vec<(String, Data)>, Failure> {
     if args.backend.is_some() {
         let file = args.model.display();
         return Err(Failure::Usage(format!("{file} is an artifact: it is compiled already, --backend has no meaning")));
     }
     let model = load_artifact(&args.model)?;
     args.import.fit(&model.manifest())?;
-    let inputs = inputs(args, &values::inputs_of_artifact(&model.manifest())?)?;
+    let inputs = inputs(args, &values::inputs_of_artifact(&model.manifest())?, quiet)?;
     run_loaded(args, &model, &inputs)
 }
 
 fn run_model(args: &Args, quiet: bool) -> Result<Vec<(String, Data)>, Failure> {
     let (source, func) = super::load(&args.model, &args.import.options(), quiet)?;
-    let inputs = inputs(args, &values::inputs_of_model(&source, &func))?;
+    let inputs = inputs(args, &values::inputs_of_model(&source, &func), quiet)?;
     let Some(generator) = args.backend.unwrap_or(Backend::Llvm).generator() else {
         let outputs = Reference.run(&func, &inputs)?;
         return Ok(func.result_names.into_iter().zip(outputs).collect());
@@ -95,10 +98,13 @@ pub(crate) fn load_artifact(path: &Path) -> Result<Model, Failure> {
     Model::load(path).map_err(|e| Failure::Other(format!("{}: {e}", path.display())))
 }
 
-fn inputs(args: &Args, ports: &[Port]) -> Result<Vec<Data>, Failure> {
-    let size = |name: &str| args.import.dims.iter().find(|(dim, _)| dim == name).map(|(_, size)| *size);
-    let fill = args.random.map(|seed| Fill { seed, size: &size });
-    values::gather(ports, &args.inputs, fill, "give --input NAME=FILE or --random SEED")
+fn inputs(args: &Args, ports: &[Port], quiet: bool) -> Result<Vec<Data>, Failure> {
+    let hint = "give --input NAME=FILE or --random SEED";
+    let inputs = values::gather(ports, &args.inputs, &args.import.dims, args.random, hint)?;
+    if args.random.is_some() && !inputs.sizes.is_empty() && !quiet {
+        tell!("note: random inputs have {}; --dim NAME=SIZE gives others", inputs.sizes_text());
+    }
+    Ok(inputs.values)
 }
 
 fn summary(name: &str, data: &Data) -> Vec<Vec<String>> {
@@ -125,13 +131,63 @@ fn summary(name: &str, data: &Data) -> Vec<Vec<String>> {
     }
 }
 
-/// One file per tensor; characters that file names cannot hold become `_`.
-fn save(dir: &Path, name: &str, data: &Data) -> Result<(), Failure> {
-    let safe: String = name.chars().map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect();
-    match data {
-        Data::Tensor(t) => Ok(npy::write(&dir.join(format!("{safe}.npy")), t)?),
-        Data::Seq(items) | Data::Tuple(items) => {
-            items.iter().enumerate().try_for_each(|(i, d)| save(dir, &format!("{name}.{i}"), d))
+/// One file per tensor.
+fn save(dir: &Path, model: &Path, outputs: &[(String, Data)], quiet: bool) -> Result<(), Failure> {
+    let mut all = vec![];
+    outputs.iter().for_each(|(name, data)| tensors(name.clone(), data, &mut all));
+    let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    for ((name, tensor), stem) in all.iter().zip(file_stems(&names)) {
+        let file = dir.join(format!("{stem}.npy"));
+        outputs::distinct(&[("the model", model)], &[("an output", &file)])?;
+        npy::write(&file, tensor)?;
+        if stem != *name && !quiet {
+            tell!("note: output `{}` is in {}", name.replace('\n', "\\n"), file.display());
         }
+    }
+    Ok(())
+}
+
+/// All tensors of an output, with their names.
+fn tensors<'d>(name: String, data: &'d Data, all: &mut Vec<(String, &'d Tensor)>) {
+    match data {
+        Data::Tensor(t) => all.push((name, t)),
+        Data::Seq(items) | Data::Tuple(items) => {
+            items.iter().enumerate().for_each(|(i, item)| tensors(format!("{name}.{i}"), item, all));
+        }
+    }
+}
+
+/// Names of files, each another one, also where case does not count. What they cannot hold becomes `_`; a name that is taken then gets a number, and names that can
+/// stay as they are go first.
+fn file_stems(names: &[String]) -> Vec<String> {
+    const LONGEST: usize = 60;
+    let safe = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    let plain = |name: &String| name.chars().take(LONGEST).map(safe).collect::<String>();
+    let mut stems: Vec<String> = names.iter().map(plain).collect();
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    order.sort_by_key(|i| stems[*i] != names[*i]);
+    let mut taken = BTreeSet::new();
+    for i in order {
+        let numbered = (2..).map(|n| format!("{}-{n}", stems[i]));
+        let free = std::iter::once(stems[i].clone()).chain(numbered).find(|stem| !taken.contains(&stem.to_lowercase()));
+        stems[i] = free.unwrap_or_default();
+        taken.insert(stems[i].to_lowercase());
+    }
+    stems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_output_has_a_file_of_its_own() {
+        let stems = |names: &[&str]| file_stems(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
+        assert_eq!(stems(&["a/b", "a_b", "A_B", "y"]), ["a_b-3", "a_b", "A_B-2", "y"]);
+        assert_eq!(stems(&["a_b-2", "a/b", "a:b", "a_b"]), ["a_b-2", "a_b-3", "a_b-4", "a_b"]);
+        assert_eq!(stems(&["../../x", "größe"]), [".._.._x", "größe"]);
+        let long = ["x".repeat(300), "x".repeat(400)];
+        let stems = file_stems(&long);
+        assert!(stems[0] != stems[1] && stems.iter().all(|stem| stem.len() < 255), "{stems:?}");
     }
 }

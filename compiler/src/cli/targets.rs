@@ -1,5 +1,8 @@
 //! `numrsc targets`: what can be compiled for.
-use super::{Outcome, table};
+use super::{
+    Outcome, table,
+    terminal::{self, say},
+};
 use numrsc_codegen::{Target, targets};
 use serde_json::json;
 
@@ -18,12 +21,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
             t.cpus.iter().map(|c| json!({ "names": c.names, "features": c.features })).collect::<Vec<_>>()
         };
         let rows: Vec<_> = targets().iter().map(|t| json!({ "triple": t.triple, "cpus": cpus(t) })).collect();
-        println!("{:#}", json!({ "host": { "triple": host.triple, "cpu": host.cpu }, "targets": rows }));
+        terminal::print_json(&json!({ "host": { "triple": host.triple, "cpu": host.cpu }, "targets": rows }));
         return Outcome::Success;
     }
-    println!("This machine is {} with CPU {}.", host.triple, host.cpu);
+    say!("This machine is {} with CPU {}.", host.triple, host.cpu);
     for target in targets() {
-        println!("\n{}", target.triple);
+        say!("\n{}", target.triple);
         let features = |features: &[&str]| if features.is_empty() { "-".to_owned() } else { features.join(" ") };
         let rows: Vec<_> = target.cpus.iter().map(|cpu| vec![cpu.names.join(", "), features(&cpu.features)]).collect();
         table::print(&rows, "  ");

@@ -1,5 +1,5 @@
 //! `numrsc test`: run standard ONNX test folders.
-use super::{Backend, Failure, LevelArgs, Outcome};
+use super::{Backend, Failure, LevelArgs, Outcome, terminal::say};
 use numrsc::{
     compile,
     conformance::{self, Executor, Reference},
@@ -74,12 +74,12 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let options = conformance::Options { ignore_declared_shapes: args.ignore_declared_shapes };
     let results = conformance::run_all(&folders, args.jobs, |dir| conformance::run_folder(dir, &*executor, options));
     let score = conformance::score(&folders, results, &expected);
-    score.failures.iter().for_each(|f| println!("FAIL {f}"));
+    score.failures.iter().for_each(|f| say!("FAIL {f}"));
     let (passed, failed, skipped) = (score.passed, score.failures.len(), score.skipped);
     if skipped > 0 && !quiet {
-        println!("skipped are tests that fail as expected");
+        say!("skipped are tests that fail as expected");
     }
-    println!("{passed} passed, {failed} failed, {skipped} skipped");
+    say!("{passed} passed, {failed} failed, {skipped} skipped");
     Ok(if failed == 0 { Outcome::Success } else { Outcome::Negative })
 }
 

@@ -1,7 +1,7 @@
 //! Inputs of models and artifacts: what is expected, read from files or made from a seed.
 use super::Failure;
 use numrsc::{
-    conformance, npy,
+    conformance, native, npy,
     onnx::{
         Model,
         proto::{ElementType, TypeProto, TypeValue},
@@ -12,7 +12,10 @@ use numrsc_runtime::{
     Manifest,
     artifact::{self, PortKind},
 };
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 /// An input or output.
 #[derive(Debug)]
@@ -72,21 +75,39 @@ fn port_type(port: &artifact::Port<'_>) -> Option<Type> {
     }
 }
 
-/// How to make the inputs that are not given.
-#[derive(Clone, Copy)]
-pub(crate) struct Fill<'a> {
-    pub(crate) seed: u64,
-    /// The size of a named dimension.
-    pub(crate) size: &'a dyn Fn(&str) -> Option<i64>,
+/// The inputs of a run.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    /// In the order of the ports.
+    pub(crate) values: Vec<Data>,
+    /// What the named dimensions are.
+    pub(crate) sizes: BTreeMap<String, i64>,
 }
 
-/// One value for each input. `hint` says how to give those that are missing.
+impl Inputs {
+    /// Such as `f32[1, 3]`, for each.
+    pub(crate) fn types(&self) -> impl Iterator<Item = String> {
+        self.values.iter().map(|value| match value {
+            Data::Tensor(t) => format!("{}{:?}", t.dtype(), t.shape()),
+            Data::Seq(items) | Data::Tuple(items) => format!("sequence of {}", items.len()),
+        })
+    }
+
+    /// Such as `batch=1, seq=64`; empty if there are no named dimensions.
+    pub(crate) fn sizes_text(&self) -> String {
+        self.sizes.iter().map(|(name, size)| format!("{name}={size}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// One value for each input: from its file, or random if there is a seed. Named dimensions are what the files say, then what `dims` says, and what stands for those
+/// that nobody gave. `hint` says how to give inputs that are missing.
 pub(crate) fn gather(
     ports: &[Port],
     given: &[(String, PathBuf)],
-    fill: Option<Fill<'_>>,
+    dims: &[(String, i64)],
+    seed: Option<u64>,
     hint: &str,
-) -> Result<Vec<Data>, Failure> {
+) -> Result<Inputs, Failure> {
     if let Some((name, _)) = given.iter().find(|(name, _)| !ports.iter().any(|p| p.name == *name)) {
         let known: Vec<&str> = ports.iter().map(|p| &p.name[..]).collect();
         let known = known.join("`, `");
@@ -96,20 +117,35 @@ pub(crate) fn gather(
     {
         return Err(Failure::Usage(format!("input `{name}` is given twice")));
     }
-    let mut missing = Vec::new();
-    let mut values = Vec::new();
-    for (i, port) in ports.iter().enumerate() {
-        match (given.iter().find(|g| g.0 == port.name), fill) {
-            (Some((_, file)), _) => values.push(load(file, port)?),
-            (None, Some(fill)) => values.push(random(port, fill.seed.wrapping_add(i as u64), fill.size)?),
-            (None, None) => missing.push(format!("{}: {}", port.name, port.ty)),
+    let file_of = |port: &Port| given.iter().find(|g| g.0 == port.name).map(|g| &g.1);
+    let missing: Vec<String> = match seed {
+        Some(_) => vec![],
+        None => ports.iter().filter(|p| file_of(p).is_none()).map(|p| format!("{}: {}", p.name, p.ty)).collect(),
+    };
+    if !missing.is_empty() {
+        let list = missing.join("\n  ");
+        return Err(Failure::Other(format!("inputs are missing ({hint}):\n  {list}")));
+    }
+    let mut sizes = native::example_sizes(ports.iter().map(|port| &port.ty));
+    for (name, size) in dims {
+        sizes.entry(name.clone()).and_modify(|s| *s = *size);
+    }
+    let from_files: Vec<Option<Data>> =
+        ports.iter().map(|port| file_of(port).map(|file| load(file, port)).transpose()).collect::<Result<_, _>>()?;
+    for (port, value) in ports.iter().zip(&from_files) {
+        if let (Ok(ty), Some(Data::Tensor(value))) = (port.ty.as_tensor(), value) {
+            let named = ty.shape.iter().zip(value.shape()).filter_map(|(dim, size)| Some((dim.as_sym()?, *size)));
+            sizes.extend(named.map(|(name, size)| (name.to_string(), size as i64)));
         }
     }
-    if missing.is_empty() {
-        return Ok(values);
-    }
-    let list = missing.join("\n  ");
-    Err(Failure::Other(format!("inputs are missing ({hint}):\n  {list}")))
+    let size = |name: &str| sizes.get(name).copied();
+    let seeds = (seed.unwrap_or_default()..).take(ports.len());
+    let value = |((port, value), seed)| match value {
+        Some(value) => Ok(value),
+        None => random(port, seed, &size),
+    };
+    let values = ports.iter().zip(from_files).zip(seeds).map(value).collect::<Result<Vec<Data>, Failure>>()?;
+    Ok(Inputs { values, sizes })
 }
 
 fn load(file: &Path, port: &Port) -> Result<Data, Failure> {

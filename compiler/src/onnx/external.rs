@@ -6,7 +6,8 @@ use super::load;
 use super::proto::TensorProto;
 use bytes::Bytes;
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    fmt,
     path::{Component, Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -17,6 +18,34 @@ pub struct ExternalData {
     folder: Option<PathBuf>,
     /// By canonical path.
     open: Mutex<BTreeMap<PathBuf, Bytes>>,
+    /// By location.
+    missing: Mutex<BTreeMap<String, MissingData>>,
+}
+
+/// A file with external data that is not to be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingData {
+    /// The names of the tensors in it.
+    pub tensors: BTreeSet<String>,
+    pub why: String,
+    /// It is where it may be, but cannot be read.
+    pub unreadable: bool,
+}
+
+impl MissingData {
+    fn new(why: String, unreadable: bool) -> MissingData {
+        MissingData { tensors: BTreeSet::new(), why, unreadable }
+    }
+}
+
+impl fmt::Display for MissingData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tensors.len() {
+            0 | 1 => {}
+            count => write!(f, "the values of {count} tensors: ")?,
+        }
+        f.write_str(&self.why)
+    }
 }
 
 impl ExternalData {
@@ -24,12 +53,17 @@ impl ExternalData {
     pub fn new(folder: Option<&Path>) -> ExternalData {
         // The folder of a bare file name is the current one.
         let folder = folder.map(|f| if f.as_os_str().is_empty() { PathBuf::from(".") } else { f.to_path_buf() });
-        ExternalData { folder, open: Mutex::default() }
+        ExternalData { folder, ..ExternalData::default() }
     }
 
     /// The files that were read so far.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// The files that were asked for in vain.
+    pub(super) fn missing(&self) -> Vec<MissingData> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// The bytes of a tensor stored in another file, of which `size` are needed.
@@ -56,7 +90,7 @@ impl ExternalData {
         if size == 0 {
             return Ok(Bytes::new());
         }
-        let file = self.file(location)?;
+        let file = self.known_file(location, &tensor.name)?;
         match offset.checked_add(size) {
             Some(end) if end <= file.len() => Ok(file.slice(offset..end)),
             _ => Err(format!(
@@ -66,9 +100,27 @@ impl ExternalData {
         }
     }
 
-    fn file(&self, location: &str) -> Result<Bytes, String> {
-        let refused = |why: &str| format!("external data in `{location}` is refused: {why}");
+    /// As [`ExternalData::file`], keeping account of what is missing, which is looked for once.
+    fn known_file(&self, location: &str, tensor: &str) -> Result<Bytes, String> {
+        let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !missing.contains_key(location) {
+            match self.file(location) {
+                Ok(bytes) => return Ok(bytes),
+                Err(why) => drop(missing.insert(location.to_owned(), why)),
+            }
+        }
+        let entry = missing.get_mut(location).ok_or("external data")?;
+        entry.tensors.insert(tensor.to_owned());
+        Err(entry.why.clone())
+    }
+
+    fn file(&self, location: &str) -> Result<Bytes, MissingData> {
+        let shown = super::short(location);
+        let refused = |why: &str| MissingData::new(format!("external data in `{shown}` is refused: {why}"), false);
         let folder = self.folder.as_deref().ok_or_else(|| refused("the model does not come from a folder"))?;
+        if location.chars().any(char::is_control) {
+            return Err(refused("its name has control characters"));
+        }
         let relative = Path::new(location);
         for part in relative.components() {
             match part {
@@ -77,7 +129,9 @@ impl ExternalData {
                 Component::Prefix(_) | Component::RootDir => return Err(refused("it must be a relative path")),
             }
         }
-        let failed = |path: &Path, e: std::io::Error| format!("external data in `{location}`: {}: {e}", path.display());
+        let failed = |path: &Path, e: std::io::Error| {
+            MissingData::new(format!("external data in `{shown}`: {}: {e}", path.display()), true)
+        };
         let root = folder.canonicalize().map_err(|e| failed(folder, e))?;
         let path = root.join(relative);
         let path = path.canonicalize().map_err(|e| failed(&path, e))?;

@@ -18,13 +18,14 @@ pub use load::{load, load_bytes};
 pub use model::{Format, Model};
 pub use value::{Value, load_value};
 
-/// A name for a message: damaged files have names of any length.
+/// A name for a message: damaged files have names of any length, and of several lines.
 pub(crate) fn short(name: &str) -> String {
     const MOST: usize = 80;
-    match name.char_indices().nth(MOST) {
+    let shown = match name.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &name[..end]),
         None => name.to_string(),
-    }
+    };
+    shown.replace('\n', "\\n")
 }
 
 /// `ai.onnx` is another name of the default domain, which is empty.

@@ -1,7 +1,7 @@
 //! A decoded and checked model: what the importer works on.
 use super::{
     check, domain,
-    external::ExternalData,
+    external::{ExternalData, MissingData},
     order,
     proto::{FunctionProto, GraphProto, ModelProto, SparseTensorProto, TensorProto},
     tensor_data,
@@ -107,6 +107,11 @@ impl Model {
     /// The files with external data that were read so far.
     pub fn external_files(&self) -> Vec<PathBuf> {
         self.external.files()
+    }
+
+    /// The files with external data that were asked for in vain so far.
+    pub fn missing_data(&self) -> Vec<MissingData> {
+        self.external.missing()
     }
 
     /// The value of a tensor of this model; the error names it.

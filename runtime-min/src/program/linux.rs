@@ -1,5 +1,6 @@
 //! What the program asks of Linux.
 #![allow(unsafe_code)]
+use crate::Visible;
 use alloc::{borrow::Cow, format, vec::Vec};
 use core::{arch::asm, fmt, ptr::null_mut};
 
@@ -154,6 +155,7 @@ fn seek(file: &Open, place: Place) -> Result<usize> {
 
 /// What cannot be said stays unsaid.
 pub(super) fn complain(text: &str) {
+    let text = format!("{}", Visible(text));
     let _ = write_all(&Open(STANDARD_ERROR), text.as_bytes());
 }
 

@@ -9,7 +9,7 @@ mod inputs;
 mod linux;
 mod start;
 
-use crate::{Context, Model, npy};
+use crate::{Context, Model, Visible, npy};
 use alloc::{format, string::String, vec};
 use arguments::{Arguments, Command};
 use inputs::Inputs;
@@ -34,7 +34,7 @@ impl From<crate::Error> for Failure {
 /// All that the program does.
 fn main(model: &Model, arguments: &[&'static str]) -> Result {
     match arguments::parse(model.manifest(), arguments)? {
-        Command::Help(text) => write(File::Standard, &[text.as_bytes()]),
+        Command::Help(text) => write(File::Standard, &[format!("{}", Visible(&text)).as_bytes()]),
         Command::Run(arguments) => run(model, &arguments),
         Command::Bench(arguments) => bench(model, &arguments),
     }

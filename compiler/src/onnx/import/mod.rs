@@ -42,9 +42,17 @@ pub fn import(model: &Model, options: &Options) -> Result<Func, Error> {
     // A loop body is imported more than once while its types settle.
     let mut seen = BTreeSet::new();
     problems.retain(|p: &Problem| seen.insert(p.to_string()));
+    let file = || model.file().to_path_buf();
+    // A file may have all tensors of a model, and that it is missing is one problem.
+    let missing = model.missing_data();
+    problems.retain(|p| !missing.iter().any(|m| p.message.ends_with(&m.why)));
     match result {
-        Ok(func) if problems.is_empty() => Ok(func),
-        _ => Err(Error::Model { file: model.file().to_path_buf(), problems }),
+        Ok(func) if problems.is_empty() && missing.is_empty() => Ok(func),
+        _ if problems.is_empty() && !missing.is_empty() => Err(Error::Data { file: file(), missing }),
+        _ => {
+            let missing = missing.iter().map(|m| Problem::new(Place::model(), m.to_string()));
+            Err(Error::Model { file: file(), problems: missing.chain(problems).collect() })
+        }
     }
 }
 
