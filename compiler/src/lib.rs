@@ -10,6 +10,7 @@ pub mod native;
 pub mod npy;
 pub mod onnx;
 pub mod output;
+pub mod sizes;
 mod toolchain;
 pub mod tune;
 pub mod web;
