@@ -1,7 +1,7 @@
 //! The command as a user calls it: what it prints, what it writes, and how it ends.
 mod common;
 
-use common::{Place, sample, stderr, stdout};
+use common::{Place, endless_model, sample, stderr, stdout};
 use std::process::Output;
 
 fn numrsc(args: &[&str]) -> Output {
@@ -65,4 +65,20 @@ fn other_ends() {
     let none = numrsc(&["test", &sample("")]);
     assert!(stderr(&none).contains("no folder with a model.onnx"), "{}", stderr(&none));
     assert!(stdout(&numrsc(&["completions", "bash"])).contains("_numrsc"));
+}
+
+#[test]
+fn what_does_not_end_is_stopped_in_time() {
+    let place = Place::new();
+    std::fs::write(place.path("endless.onnx"), endless_model()).unwrap();
+    let zero = b"\x93NUMPY\x01\x00\x36\x00{'descr': '<f4', 'fortran_order': False, 'shape': ()}\n\0\0\0\0";
+    std::fs::write(place.path("zero.npy"), zero).unwrap();
+    let input = ["--input", "x=zero.npy", "--timeout", "0.3"];
+    for options in [&["run", "--backend", "reference"][..], &["run"], &["run", "--backend", "cranelift"], &["bench"]] {
+        let ended = place.numrsc(&[options, &["endless.onnx"], &input].concat());
+        assert_eq!(ended.status.code(), Some(3), "{options:?}: {}", stderr(&ended));
+        assert!(stderr(&ended).contains("the run was stopped"), "{options:?}: {}", stderr(&ended));
+    }
+    let wrong = place.numrsc(&["run", "endless.onnx", "--timeout", "-1"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
 }
