@@ -130,7 +130,8 @@ fn labelled() -> Vec<u8> {
         output: vec![value("y")],
         ..GraphProto::default()
     };
-    let opset_import = vec![OperatorSetIdProto { domain: "ai.onnx.ml".into(), version: 1 }];
+    let opset = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
+    let opset_import = vec![opset("", 18), opset("ai.onnx.ml", 1)];
     ModelProto { ir_version: Some(8), graph: Some(graph), opset_import, ..ModelProto::default() }.encode_to_vec()
 }
 

@@ -155,7 +155,7 @@ onnx_ops! { pub(super) ML in "ai.onnx.ml", |g, cx|
     } => no_maps();
     "ZipMap" 1 (x: Num) {
         classlabels_int64s: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![],
-    } => zip_map(cx, x, Labels::new(classlabels_int64s, classlabels_strings)?);
+    } => zip_map(cx, x, &Labels::new(classlabels_int64s, classlabels_strings)?);
 }
 
 fn no_maps<'g>() -> Result<X<'g>, Fail> {
@@ -163,7 +163,7 @@ fn no_maps<'g>() -> Result<X<'g>, Fail> {
 }
 
 /// A map from labels to numbers for each row: the rows as they are, with their labels beside them.
-fn zip_map<'g>(cx: &Ctx<'_, 'g>, x: X<'g>, labels: Labels) -> Result<X<'g>, Fail> {
+fn zip_map<'g>(cx: &Ctx<'_, 'g>, x: X<'g>, labels: &Labels) -> Result<X<'g>, Fail> {
     let rows = match x.rank() {
         1 => Dim::ONE,
         2 => x.dim(0)?,

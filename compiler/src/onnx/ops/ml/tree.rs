@@ -471,7 +471,7 @@ fn one_column<'g>(
 ) -> Result<Vec<X<'g>>, Fail> {
     let g = sums.graph();
     let base = match (&votes.base[..], second) {
-        (&[base], false) | (&[base, _], false) | (&[_, base], true) => base,
+        (&[base] | &[base, _], false) | (&[_, base], true) => base,
         ([] | [_], _) => 0.0,
         (many, _) => return Err(format!("{} base values are given for 2 classes", many.len()).into()),
     };
