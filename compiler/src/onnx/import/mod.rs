@@ -15,7 +15,7 @@ use super::{
 };
 use crate::error::{Error, NodePlace, Place, Problem};
 use numrsc_ir::{
-    DType, Dim, Elem, Func, Type,
+    DType, Dim, Elem, Func, Tensor, Type,
     build::{Graph, X},
 };
 use std::{
@@ -179,6 +179,8 @@ struct Importer<'m> {
     taken: RefCell<BTreeSet<String>>,
     /// The names of dimensions that the user gave a size, and that there are.
     fixed: RefCell<BTreeSet<String>>,
+    /// What the entries along the last axis of outputs stand for, by name.
+    labels: RefCell<BTreeMap<String, Tensor>>,
 }
 
 impl<'m> Importer<'m> {
@@ -190,6 +192,7 @@ impl<'m> Importer<'m> {
             symbols: RefCell::default(),
             taken: RefCell::default(),
             fixed: RefCell::default(),
+            labels: RefCell::default(),
         }
     }
 
@@ -218,7 +221,7 @@ impl<'m> Importer<'m> {
                 .and_then(|ty| self.declared_type(&g, &ty))
                 .and_then(|ty| g.param(ty).map_err(|e| e.to_string()))
                 .map(|x| if is_optional(input.r#type.as_ref()) { x.as_optional() } else { x })
-                .map_err(|e| self.report_input(&input.name, &e));
+                .map_err(|e| self.report_input(input, &e));
             scope.insert(&input.name, Bound::of(param.ok()));
             if self.options.distinct_dims {
                 self.taken.borrow_mut().extend(self.symbols.take().into_values());
@@ -230,6 +233,9 @@ impl<'m> Importer<'m> {
         let mut func = g.finish(&results);
         func.param_names = names;
         func.result_names = graph.output.iter().map(|o| o.name.clone()).collect();
+        let labels = self.labels.borrow();
+        let labelled = |(i, o): (usize, &ValueInfoProto)| Some((i, labels.get(&o.name)?.clone()));
+        func.result_labels = graph.output.iter().enumerate().filter_map(labelled).collect();
         self.check_dims(&func);
         for name in self.options.shapes.keys().filter(|name| !func.param_names.contains(name)) {
             let inputs = format!("there are {}", func.param_names.join(", "));
@@ -262,10 +268,13 @@ impl<'m> Importer<'m> {
         Ok(ty)
     }
 
-    fn report_input(&self, name: &str, message: &str) {
+    fn report_input(&self, input: &ValueInfoProto, message: &str) {
+        let name = &input.name;
+        let is_map = matches!(input.r#type, Some(TypeProto { value: Some(TypeValue::Map(_)) }));
         let problem = Problem::new(Place::graph("main"), format!("input `{name}`: {message}"));
         self.report(match message {
             UNDECLARED => problem.hint(format!("give its shape: --shape {name}=2,3,batch has two sizes and a name")),
+            _ if is_map => problem.hint("give the model a tensor in its place, one column for each key"),
             _ => problem.hint("inputs are tensors of a known rank, and sequences and optionals of tensors"),
         });
     }
@@ -451,6 +460,9 @@ impl<'m> Importer<'m> {
         let (here, name) = (domain(&node.domain), &node.op_type);
         if frame.opset(here).is_none() {
             return format!("add `{}` to the model's opset imports", if here.is_empty() { "ai.onnx" } else { here });
+        }
+        if let Some(advice) = ops::advice(here, name) {
+            return advice.into();
         }
         if ops::first_version(here, name).is_none() {
             return match ops::similar(here, name) {
