@@ -5,7 +5,7 @@ mod tree;
 
 use crate::onnx::import::{Ctx, Fail, table::onnx_ops};
 use numrsc_ir::{
-    DType, Dim, Elems, ReduceFn, Result, Tensor,
+    DType, Dim, Elems, Error, ReduceFn, Result, Tensor,
     build::{Graph, X},
 };
 use std::collections::BTreeMap;
@@ -554,10 +554,12 @@ fn linear_classifier<'g>(
 ) -> Result<Vec<X<'g>>, Fail> {
     let default = Labels::Ints(vec![0, 1]);
     let names = labels.unwrap_or(&default);
-    let rows = match (intercepts.len(), features(x)?.dim(1)?.as_usize()) {
+    let width = features(x)?.dim(1)?;
+    let rows = match (intercepts.len(), width.as_usize()) {
         (0, Some(width)) if width > 0 => coefficients.len() / width,
         (0, _) if names.len() == 2 => {
-            return Err("without `intercepts`, the number of features must be known at compile time".into());
+            let message = "without `intercepts`, the number of features".into();
+            return Err(Error::Open { message, size: width }.into());
         }
         (0, _) => names.len(),
         (n, _) => n,
