@@ -376,7 +376,12 @@ pub fn generate(
 }
 
 /// The content of a file if it is an artifact (or a part of one), which its first bytes tell; `None` if it is something else.
+///
+/// Artifacts are mapped, so a pipe has none. What it has can be read once, and is left to whoever reads models.
 pub fn read_artifact(path: &Path) -> Result<Option<Bytes>> {
+    if output::is_special(path) {
+        return Ok(None);
+    }
     let bytes = onnx::load::map(path).map_err(|source| Error::Io { file: path.to_owned(), source })?;
     Ok(bytes.starts_with(&numrsc_runtime::artifact::MAGIC).then_some(bytes))
 }

@@ -8,6 +8,7 @@ pub mod emit;
 pub mod error;
 mod executable;
 pub mod native;
+pub mod near;
 pub mod npy;
 pub mod onnx;
 pub mod output;

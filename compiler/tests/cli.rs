@@ -1,7 +1,7 @@
 //! The command as a user calls it: what it prints, what it writes, and how it ends.
 mod common;
 
-use common::{Place, endless_model, labelled_model, sample, stderr, stdout};
+use common::{Place, endless_model, labelled_model, sample, stderr, stdout, symbolic_model, write_test_folder};
 use numrsc::onnx::proto::{ModelProto, NodeProto};
 use numrsc_ir::Tensor;
 use prost::Message;
@@ -119,4 +119,113 @@ fn what_does_not_end_is_stopped_in_time() {
     }
     let wrong = place.numrsc(&["run", "endless.onnx", "--timeout", "-1"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
+}
+
+/// A place with `relu.onnx`, `y = relu(x) * scale` for `x: f32[batch, 3]`, and its artifact.
+fn relu() -> Place {
+    let place = Place::new();
+    std::fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    place.succeed(&["compile", "relu.onnx", "-q"]);
+    place
+}
+
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    let place = relu();
+    for option in [&["-O", "3"][..], &["--cpu", "native"], &["--sanitize"], &["--tolerance", "0"], &["--jobs", "1"]] {
+        for command in [&["run", "relu.nrsc", "--random", "1"][..], &["bench", "relu.nrsc", "--runs", "1"]] {
+            let output = place.numrsc(&[command, option].concat());
+            assert_eq!(output.status.code(), Some(2), "{command:?} {option:?}");
+            let text = stderr(&output);
+            assert!(text.contains("compiled already") && text.contains(option[0]), "{text}");
+        }
+    }
+    let output = place.numrsc(&["run", "relu.onnx", "--random", "1", "--verify"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+}
+
+#[test]
+fn weights_are_verified_on_request() {
+    let place = relu();
+    place.succeed(&["run", "relu.nrsc", "--random", "1", "--verify"]);
+    let mut bytes = std::fs::read(place.path("relu.nrsc")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(place.path("relu.nrsc"), &bytes).unwrap();
+    place.succeed(&["run", "relu.nrsc", "--random", "1"]);
+    let output = place.numrsc(&["run", "relu.nrsc", "--random", "1", "--verify"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("damaged") && stderr(&output).contains("weights"), "{}", stderr(&output));
+    // Where it does not even begin like an artifact.
+    bytes[0] ^= 1;
+    std::fs::write(place.path("relu.nrsc"), bytes).unwrap();
+    let output = place.numrsc(&["run", "relu.nrsc", "--random", "1"]);
+    assert!(
+        stderr(&output).contains("an artifact by its name") && stderr(&output).contains("damaged"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn inputs_can_be_made_and_outputs_can_be_json() {
+    let place = relu();
+    let run = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&place.succeed(&[&["run", "--json"], args].concat())).unwrap()
+    };
+    let zeros = run(&["relu.nrsc", "--input", "x=zeros", "--dim", "batch=2"]);
+    let value = &zeros["outputs"][0]["value"];
+    assert_eq!((&zeros["outputs"][0]["name"], &value["type"]), (&"y".into(), &"f32".into()));
+    assert_eq!((&value["shape"], &value["elements"]), (&[2, 3].into(), &vec![0.0; 6].into()));
+    let random = run(&["relu.onnx", "--backend", "reference", "--input", "x=random"]);
+    assert_eq!(random["outputs"][0]["value"]["shape"], serde_json::json!([1, 3]));
+    assert_eq!(random, run(&["relu.nrsc", "--random", "0"]), "from the same seed");
+}
+
+#[test]
+fn names_that_are_nearly_right_are_named() {
+    let place = relu();
+    let text = |args: &[&str]| {
+        let output = place.numrsc(args);
+        assert_ne!(output.status.code(), Some(0), "{args:?}");
+        stderr(&output)
+    };
+    assert!(text(&["compile", "relu.onnx", "--dim", "batc=1"]).contains("is `batch` meant?"));
+    assert!(text(&["run", "relu.nrsc", "--random", "1", "--dim", "bach=1"]).contains("is `batch` meant?"));
+    assert!(text(&["compile", "relu.onnx", "--without-rule", "unrol"]).contains("is `unroll` meant?"));
+    let broken = symbolic_model().windows(4).position(|part| part == b"Relu").unwrap();
+    let mut model = symbolic_model();
+    model[broken..broken + 4].copy_from_slice(b"Rely");
+    std::fs::write(place.path("rely.onnx"), model).unwrap();
+    assert!(text(&["check", "rely.onnx"]).contains("did you mean `Relu`?"));
+}
+
+#[test]
+fn messages_name_inputs_and_types_as_we_call_them() {
+    let place = relu();
+    // A file of NumPy with three doubles.
+    let header = "{'descr': '<f8', 'fortran_order': False, 'shape': (1, 3), }";
+    let mut npy = b"\x93NUMPY\x01\0".to_vec();
+    npy.extend((header.len() as u16).to_le_bytes());
+    npy.extend(header.bytes());
+    npy.extend([0; 24]);
+    std::fs::write(place.path("x.npy"), npy).unwrap();
+    let output = place.numrsc(&["run", "relu.nrsc", "--input", "x=x.npy"]);
+    let text = stderr(&output);
+    assert!(text.contains("input `x`: x.npy: its elements are f64, but f32 is wanted"), "{text}");
+}
+
+#[test]
+fn colours_are_as_asked_for() {
+    let place = Place::new();
+    let colour = |args: &[&str]| stderr(&place.numrsc(args)).starts_with("\u{1b}[1;31merror\u{1b}[0m: ");
+    assert!(colour(&["check", "missing.onnx", "--color", "always"]));
+    assert!(!colour(&["check", "missing.onnx", "--color", "never"]) && !colour(&["check", "missing.onnx"]));
+}
+
+#[test]
+fn tests_say_what_executed_them() {
+    let place = Place::new();
+    write_test_folder(&place.path("t"), &[1.0, 0.0, 300.0, 0.0, 50.0, 600.0]);
+    assert!(place.succeed(&["test", "t"]).contains("1 passed, 0 failed, 0 skipped (the reference evaluator)"));
+    assert!(place.succeed(&["test", "t", "--backend", "cranelift"]).contains("(compiled by Cranelift)"));
 }

@@ -87,7 +87,10 @@ fn what_is_in_a_file_does_not_control_the_terminal() {
         (&["inspect", "m.onnx", "--ir"], 0),
         (&["inspect", "m.onnx", "--dot"], 0),
         (&["inspect", "m.nrsc"], 0),
+        (&["run", "m.onnx"], 3),
+        (&["run", "m.nrsc", "--input", "z=file"], 3),
         (&["run", "m.nrsc", "--random", "1", "--output-dir", "out"], 0),
+        (&["run", "m.nrsc", "--random", "1", "--json"], 0),
         (&["run", "m.onnx", "--backend", "reference", "--random", "1", "--dim", "batch=2"], 0),
         (&["bench", "m.nrsc", "--runs", "1"], 0),
         (&["check", hidden], 1),
@@ -130,6 +133,38 @@ fn results_that_nobody_takes() {
         assert_eq!(output.status.code(), Some(3), "{args:?}");
         assert!(stderr(&output).starts_with("error: standard output: "), "{args:?}: {}", stderr(&output));
     }
+}
+
+/// As of `<(...)` in a shell: it can be read once.
+#[test]
+#[cfg(unix)]
+fn models_come_through_pipes() {
+    use std::io::Write;
+    let place = relu_with_artifact();
+    let through_pipe = |args: &[&str], file: &str| {
+        let content = fs::read(place.path(file)).unwrap();
+        let streams = |command: &mut Command| {
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let mut child = streams(&mut place.command(args));
+        child.stdin.take().unwrap().write_all(&content).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    for args in [&["check", "/dev/stdin"][..], &["inspect", "/dev/stdin"], &["compile", "/dev/stdin", "-o", "piped"]] {
+        let output = through_pipe(args, "relu.onnx");
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
+    }
+    let output = through_pipe(&["run", "/dev/stdin", "--random", "1"], "relu.nrsc");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("an artifact, which has to be a file"), "{}", stderr(&output));
+}
+
+/// A place with `relu.onnx` and `relu.nrsc`.
+fn relu_with_artifact() -> Place {
+    let place = Place::new();
+    fs::write(place.path("relu.onnx"), symbolic_model()).unwrap();
+    place.succeed(&["compile", "relu.onnx", "-q"]);
+    place
 }
 
 #[test]

@@ -40,7 +40,13 @@ pub fn parse(bytes: &[u8], dtype: DType) -> Result<(usize, Vec<usize>), String> 
     // One byte has no order, however it is written.
     let same = found.get(1..) == expected.get(1..) && (found.starts_with(['<', '=']) || dtype.size() == 1);
     if !same {
-        return Err(format!("the elements are {found}, but {dtype} is stored as {expected}"));
+        let known = DType::ALL.iter().find(|known| code(**known) == found);
+        return Err(match known {
+            Some(known) => format!("its elements are {known}, but {dtype} is wanted"),
+            None => {
+                format!("its elements are of NumPy's type {found}, but {dtype} is wanted, which is {expected} there")
+            }
+        });
     }
     if field("'fortran_order'")?.starts_with("True") {
         return Err("Fortran order is not supported; save a C-ordered array".into());

@@ -1,6 +1,6 @@
 //! What `check` and `inspect` say of an artifact.
 use super::{
-    Failure, Outcome, bytes, table,
+    Failure, Outcome, bytes, plural, table,
     terminal::{self, say},
 };
 use numrsc_runtime::{
@@ -28,11 +28,10 @@ pub(crate) fn check(path: &Path, content: &[u8], quiet: bool) -> (bool, serde_js
     if !quiet {
         for artifact in &versions {
             let m = artifact.manifest;
-            let (model, triple, kernels) = (m.model(), m.target_triple(), m.kernels().len());
+            let (model, triple, kernels) =
+                (m.model(), m.target_triple(), plural(m.kernels().len(), "function", "functions"));
             let (code, weights) = (bytes(artifact.code.len()), bytes(artifact.weights.len()));
-            say!(
-                "{file}: ok, an artifact of `{model}` for {triple}, {kernels} functions, {code} of code, {weights} of weights"
-            );
+            say!("{file}: ok, an artifact of `{model}` for {triple}, {kernels}, {code} of code, {weights} of weights");
         }
         if let Some(why) = &here {
             say!("  it cannot run here: {why}");

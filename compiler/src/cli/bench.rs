@@ -1,6 +1,6 @@
 //! `numrsc bench`: how large, how fast to load and to run.
 use super::{
-    BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, TimeArgs, bytes, compile,
+    BuildArgs, CodeBackend, Failure, Given, ImportArgs, Outcome, TimeArgs, bytes, compile,
     run::load_artifact,
     seconds, table,
     terminal::{self, say},
@@ -23,7 +23,7 @@ use std::{
 pub(crate) struct Args {
     /// An ONNX or NumRs file, or an artifact of `numrsc compile`
     model: PathBuf,
-    /// The value of an input: a .npy file, or a .pb file as in ONNX test data
+    /// The value of an input: a .npy file, a .pb file as in ONNX test data, or `zeros` or `random`
     #[arg(long = "input", value_name = "NAME=FILE", value_parser = values::parse_input)]
     inputs: Vec<(String, PathBuf)>,
     /// Threads that run the model [default: as many as the process may use]
@@ -49,12 +49,13 @@ pub(crate) struct Args {
 const SEED: u64 = 1;
 const LONG_ENOUGH: Duration = Duration::from_secs(2);
 
-pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
+pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Failure> {
     let notes = !quiet && !args.json;
     let mut compile_time = None;
     // Lives as long as the model that is mapped from it.
     let mut compiled = None;
     let (file, ports) = if let Some(content) = read_artifact(&args.model)? {
+        given.fit_artifact(&args.model)?;
         let broken = |e| Failure::Other(format!("{}: {e}", args.model.display()));
         let artifact = numrsc_runtime::Artifact::parse(&content).map_err(broken)?;
         args.import.fit(&artifact.manifest)?;
@@ -131,7 +132,7 @@ fn did_not_run(args: &Args, inputs: &Inputs, e: &numrsc_runtime::Error) -> Failu
         "" => String::new(),
         sizes => format!("\nhint: it ran with {sizes}; --dim NAME=SIZE or --input NAME=FILE give others"),
     };
-    Failure::Other(format!("{}: {e}{hint}", args.model.display()))
+    Failure::Other(format!("{}: {}{hint}", args.model.display(), terminal::line(&e.to_string())))
 }
 
 struct Measured<'a> {

@@ -2,6 +2,7 @@
 use super::{
     Failure, ImportArgs, Outcome, artifact, bytes,
     inspect::weight_bytes,
+    plural,
     terminal::{self, say},
 };
 use numrsc::{Error, compile::read_artifact};
@@ -40,8 +41,9 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
                         serde_json::json!({ "file": file, "ok": true, "problems": [], "ops": func.nodes().len() }),
                     );
                 } else if !quiet {
-                    let (nodes, ops) = (model.graph().node.len(), func.nodes().len());
-                    say!("{file}: ok, {nodes} nodes as {ops} core ops, {} of weights", bytes(weight_bytes(&func)));
+                    let nodes = plural(model.graph().node.len(), "node", "nodes");
+                    let ops = plural(func.nodes().len(), "core op", "core ops");
+                    say!("{file}: ok, {nodes} as {ops}, {} of weights", bytes(weight_bytes(&func)));
                 }
             }
             Err(e) => {

@@ -16,11 +16,12 @@ mod terminal;
 mod test;
 mod values;
 
-use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use numrsc::{
     Error,
     compile::{Generator, Options},
     deadline::Deadline,
+    near,
     onnx::{Model, import, proto::DimensionValue},
 };
 use numrsc_ir::Func;
@@ -46,6 +47,44 @@ struct Args {
     /// Print results only, no progress or notes
     #[arg(long, short, global = true)]
     quiet: bool,
+    /// When words stand out by colour
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    color: terminal::Color,
+}
+
+/// The options that the command line gives, as they are written.
+#[derive(Debug, Default)]
+struct Given(Vec<String>);
+
+impl Given {
+    fn of(matches: &clap::ArgMatches) -> Given {
+        let Some((_, command)) = matches.subcommand() else { return Given::default() };
+        let is_given = |id: &&str| command.value_source(id) == Some(clap::parser::ValueSource::CommandLine);
+        let written = |id: &str| if id == "level" { "-O".to_owned() } else { format!("--{}", id.replace('_', "-")) };
+        Given(command.ids().map(clap::Id::as_str).filter(is_given).map(written).collect())
+    }
+
+    /// Refuse what says how to compile: an artifact is compiled already.
+    fn fit_artifact(&self, file: &Path) -> Result<(), Failure> {
+        const OF_COMPILING: [&str; 9] = [
+            "-O",
+            "--without-rule",
+            "--cpu",
+            "--sanitize",
+            "--tolerance",
+            "--jobs",
+            "--no-cache",
+            "--distinct-dims",
+            "--backend",
+        ];
+        match self.0.iter().find(|option| OF_COMPILING.contains(&&option[..])) {
+            None => Ok(()),
+            Some(option) => {
+                let file = file.display();
+                Err(Failure::Usage(format!("{file} is an artifact: it is compiled already, {option} has no meaning")))
+            }
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -116,9 +155,13 @@ struct LevelArgs {
 }
 
 fn known_rule(name: &str) -> Result<String, String> {
-    match numrsc::compile::optional_names().contains(&name) {
+    let known = numrsc::compile::optional_names();
+    match known.contains(&name) {
         true => Ok(name.to_owned()),
-        false => Err("there is no such rule".into()),
+        false => {
+            let near = near::hint(name, known);
+            Err(format!("there is no such rule{near} (`numrsc inspect MODEL --explain` names those that fire)"))
+        }
     }
 }
 
@@ -219,7 +262,7 @@ impl TimeArgs {
     fn begin(&self, stop: impl FnOnce() + Send + 'static) -> Option<[Deadline; 2]> {
         let time = self.timeout?;
         let end = move || {
-            show(&format!("the run took longer than {} and does not end", seconds(time)));
+            terminal::error(&format!("the run took longer than {} and does not end", seconds(time)));
             std::process::exit(UNREADABLE.into());
         };
         Some([Deadline::after(time, stop), Deadline::after(time.saturating_add(GRACE), end)])
@@ -264,7 +307,10 @@ impl ImportArgs {
         match self.dims.iter().find(|(name, _)| !open.contains(&&name[..])) {
             None => Ok(()),
             Some((name, _)) if open.is_empty() => Err(Failure::Usage(format!("--dim {name}: all sizes are known"))),
-            Some((name, _)) => Err(Failure::Usage(format!("--dim {name}: there are {}", open.join(", ")))),
+            Some((name, _)) => {
+                let (there_are, near) = (open.join(", "), near::hint(name, open.iter().copied()));
+                Err(Failure::Usage(format!("--dim {name}: there are {there_are}{near}")))
+            }
         }
     }
 }
@@ -323,8 +369,14 @@ impl From<String> for Failure {
 pub(crate) fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     cut::watch();
-    let outcome = match Args::try_parse() {
-        Ok(args) => answer(&args),
+    let parsed = Args::command()
+        .try_get_matches()
+        .and_then(|matches| Ok((Args::from_arg_matches(&matches)?, Given::of(&matches))));
+    let outcome = match parsed {
+        Ok((args, given)) => {
+            args.color.choose();
+            answer(&args, &given)
+        }
         Err(e) if e.use_stderr() => {
             let text = e.render().to_string();
             terminal::error(&text.trim_end().trim_start_matches("error: "));
@@ -345,11 +397,11 @@ pub(crate) fn main() -> ExitCode {
 }
 
 /// Do what was asked for, and give the exit code.
-fn answer(args: &Args) -> u8 {
+fn answer(args: &Args, given: &Given) -> u8 {
     let result = match &args.command {
         Command::Compile(a) => compile::run(a, args.quiet),
-        Command::Run(a) => run::run(a, args.quiet),
-        Command::Bench(a) => bench::run(a, args.quiet),
+        Command::Run(a) => run::run(a, given, args.quiet),
+        Command::Bench(a) => bench::run(a, given, args.quiet),
         Command::Check(a) => check::run(a, args.quiet),
         Command::Inspect(a) => inspect::run(a),
         Command::Test(a) => test::run(a, args.quiet),
@@ -396,6 +448,11 @@ fn load(path: &Path, options: &import::Options, quiet: bool) -> Result<(Model, F
     let model = load_model(path, quiet)?;
     let func = import::import(&model, options)?;
     Ok((model, func))
+}
+
+/// `1 launch`, `2 launches`.
+fn plural(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// A number of bytes for people.

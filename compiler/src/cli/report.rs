@@ -2,7 +2,7 @@
 use super::{
     bytes,
     compile::{Compiled, Written},
-    seconds, table,
+    plural, seconds, table,
     terminal::say,
     thread_count,
 };
@@ -33,14 +33,14 @@ pub(crate) fn people(w: &Written<'_>) {
     }
     let lowered = lowered(w);
     let kernels = Kernels::of(w);
-    row("kernels", format!("{} distinct, {} launches", kernels.distinct, kernels.launches));
+    row("kernels", format!("{} distinct, {}", kernels.distinct, plural(kernels.launches, "launch", "launches")));
     if let Compiled::Code(artifact) = &w.result
         && artifact.whole.is_none()
     {
         row("code", bytes(artifact.compiled.image.bytes.len()));
         let cached = artifact.compiled.stats.iter().filter(|f| f.cached && f.same_as.is_none()).count();
         if cached > 0 {
-            row("cached", format!("{cached} functions were compiled before"));
+            row("cached", format!("{} compiled before", plural(cached, "function was", "functions were")));
         }
     }
     if let Some(tuned) = w.tuned {

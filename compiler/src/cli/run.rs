@@ -1,13 +1,14 @@
 //! `numrsc run`: run a model or an artifact on inputs from files.
 use super::{
-    Backend, BuildArgs, Failure, ImportArgs, Outcome, TimeArgs, compile, outputs, table,
-    terminal::tell,
+    Backend, BuildArgs, Failure, Given, ImportArgs, Outcome, TimeArgs, compile, outputs, table,
+    terminal::{self, tell},
     thread_count,
     values::{self, Port},
 };
 use numrsc::{compile::read_artifact, native, npy};
 use numrsc_ir::{Data, Elems, Tensor, eval_until};
 use numrsc_runtime::{Context, Model, artifact::Labels};
+use serde_json::json;
 use std::{
     collections::BTreeSet,
     num::NonZeroUsize,
@@ -23,12 +24,18 @@ use std::{
 pub(crate) struct Args {
     /// An ONNX or NumRs file, or an artifact of `numrsc compile`
     model: PathBuf,
-    /// The value of an input: a .npy file, or a .pb file as in ONNX test data
+    /// The value of an input: a .npy file, a .pb file as in ONNX test data, or `zeros` or `random`
     #[arg(long = "input", value_name = "NAME=FILE", value_parser = values::parse_input)]
     inputs: Vec<(String, PathBuf)>,
     /// Fill the inputs that are not given with random numbers (floats in 0..1, integers 0 or 1) from this seed
     #[arg(long, value_name = "SEED")]
     random: Option<u64>,
+    /// Compare the weights of an artifact with their checksum first, which reads all of them
+    #[arg(long)]
+    verify: bool,
+    /// Print the outputs as JSON, with all elements; what is not finite is text
+    #[arg(long)]
+    json: bool,
     /// Write one .npy file for each output here
     #[arg(long, value_name = "DIR")]
     output_dir: Option<PathBuf>,
@@ -46,18 +53,32 @@ pub(crate) struct Args {
     build: BuildArgs,
 }
 
-pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
+pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Failure> {
     // Before running, which may take long.
     if let Some(dir) = &args.output_dir {
         std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         outputs::writable(&[("an output", &dir.join("output.npy"))])?;
     }
-    let outputs =
-        if read_artifact(&args.model)?.is_some() { run_artifact(args, quiet)? } else { run_model(args, quiet)? };
+    let quiet = quiet || args.json;
+    let outputs = if read_artifact(&args.model)?.is_some() {
+        given.fit_artifact(&args.model)?;
+        run_artifact(args, quiet)?
+    } else {
+        if args.verify {
+            let file = args.model.display();
+            return Err(Failure::Usage(format!(
+                "{file} is a model: only artifacts have a checksum, --verify has no meaning"
+            )));
+        }
+        run_model(args, quiet)?
+    };
     if let Some(dir) = &args.output_dir {
         save(dir, &args.model, &outputs, quiet)?;
     }
-    if !quiet {
+    if args.json {
+        let outputs: Vec<_> = outputs.iter().map(Output::json).collect();
+        terminal::print_json(&json!({ "outputs": outputs }));
+    } else if !quiet {
         let rows: Vec<Vec<String>> = outputs.iter().flat_map(Output::summary).collect();
         table::print(&rows, "");
     }
@@ -78,14 +99,21 @@ impl Output {
             _ => summary(&self.name, &self.data),
         }
     }
+
+    fn json(&self) -> serde_json::Value {
+        let mut shown = json!({ "name": self.name, "value": value(&self.data) });
+        if let Some(labels) = &self.labels {
+            shown["labels"] = json!(labels);
+        }
+        shown
+    }
 }
 
 fn run_artifact(args: &Args, quiet: bool) -> Result<Vec<Output>, Failure> {
-    if args.backend.is_some() {
-        let file = args.model.display();
-        return Err(Failure::Usage(format!("{file} is an artifact: it is compiled already, --backend has no meaning")));
-    }
-    let model = load_artifact(&args.model)?;
+    let model = match args.verify {
+        true => Model::load_verified(&args.model).map_err(|e| not_loaded(&args.model, &e))?,
+        false => load_artifact(&args.model)?,
+    };
     args.import.fit(&model.manifest())?;
     let inputs = inputs(args, &values::inputs_of_artifact(&model.manifest())?, quiet)?;
     run_loaded(args, &model, &inputs)
@@ -118,7 +146,7 @@ fn run_loaded(args: &Args, model: &Model, inputs: &[Data]) -> Result<Vec<Output>
     let mut context = Context::with_threads(model, thread_count(args.threads)).map_err(|e| e.to_string())?;
     let canceller = context.canceller();
     let deadline = args.time.begin(move || canceller.cancel());
-    let outputs = native::run_in(model, &mut context, inputs)?;
+    let outputs = native::run_in(model, &mut context, inputs).map_err(|e| terminal::line(&e))?;
     drop(deadline);
     let labels = |i: usize| {
         manifest.labels(i).map(|labels| match labels {
@@ -132,14 +160,36 @@ fn run_loaded(args: &Args, model: &Model, inputs: &[Data]) -> Result<Vec<Output>
 
 /// Load what is known to begin like an artifact.
 pub(crate) fn load_artifact(path: &Path) -> Result<Model, Failure> {
-    Model::load(path).map_err(|e| Failure::Other(format!("{}: {e}", path.display())))
+    Model::load(path).map_err(|e| not_loaded(path, &e))
+}
+
+fn not_loaded(path: &Path, e: &numrsc_runtime::Error) -> Failure {
+    Failure::Other(format!("{}: {e}", path.display()))
+}
+
+/// Everything, for programs.
+fn value(data: &Data) -> serde_json::Value {
+    let float = |x: &f64| if x.is_finite() { json!(x) } else { json!(x.to_string()) };
+    let int = |x: &i128| i64::try_from(*x).map_or_else(|_| json!(u64::try_from(*x).ok()), |x| json!(x));
+    match data {
+        Data::Tensor(t) => {
+            let elements: Vec<serde_json::Value> = match t.elems() {
+                Elems::Float(v) => v.iter().map(float).collect(),
+                Elems::Int(v) => v.iter().map(int).collect(),
+                Elems::Str(v) => v.iter().map(|s| json!(s)).collect(),
+            };
+            json!({ "type": t.dtype().to_string(), "shape": t.shape(), "elements": elements })
+        }
+        Data::Seq(items) | Data::Tuple(items) => items.iter().map(value).collect(),
+    }
 }
 
 fn inputs(args: &Args, ports: &[Port], quiet: bool) -> Result<Vec<Data>, Failure> {
     let hint = "give --input NAME=FILE or --random SEED";
     let inputs = values::gather(ports, &args.inputs, &args.import.dims, args.random, hint)?;
-    if args.random.is_some() && !inputs.sizes.is_empty() && !quiet {
-        tell!("note: random inputs have {}; --dim NAME=SIZE gives others", inputs.sizes_text());
+    let made = args.random.is_some() || args.inputs.iter().any(|(_, file)| values::Made::of(file).is_some());
+    if made && !inputs.sizes.is_empty() && !quiet {
+        tell!("note: inputs that are made have {}; --dim NAME=SIZE gives others", inputs.sizes_text());
     }
     Ok(inputs.values)
 }
@@ -212,7 +262,7 @@ fn save(dir: &Path, model: &Path, outputs: &[Output], quiet: bool) -> Result<(),
         outputs::distinct(&[("the model", model)], &[("an output", &file)])?;
         npy::write(&file, tensor)?;
         if stem != *name && !quiet {
-            tell!("note: output `{}` is in {}", name.replace('\n', "\\n"), file.display());
+            tell!("note: output `{}` is in {}", terminal::line(name), file.display());
         }
     }
     Ok(())

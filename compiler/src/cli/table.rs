@@ -1,10 +1,10 @@
 //! Columns of text, aligned.
-use super::terminal::say;
+use super::terminal::{line, say};
 use numrsc_runtime::Visible;
 
 /// Print rows with every column as wide as its widest cell. A cell is one line, whatever is in it.
 pub(crate) fn print(rows: &[Vec<String>], indent: &str) {
-    let visible = |cell: &String| Visible(cell).to_string().replace('\n', "\\n").replace('\t', "\\t");
+    let visible = |cell: &String| line(&Visible(cell).to_string());
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(visible).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|s| s.chars().count()).max().unwrap_or(0);

@@ -6,7 +6,7 @@ use numrsc_runtime::Visible;
 use std::{
     fmt,
     io::{self, IsTerminal, Write},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError},
 };
 
 /// Print a line of results.
@@ -65,9 +65,42 @@ pub(crate) fn complain(text: &str) {
     let _ = io::stderr().write_all(Visible(text).to_string().as_bytes());
 }
 
-/// On a terminal the word stands out.
+/// When words stand out by colour
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless the variable NO_COLOR is set
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl Color {
+    /// From here on.
+    pub(crate) fn choose(self) {
+        let _ = COLOR.set(self);
+    }
+
+    fn is_used(self) -> bool {
+        let wanted = || std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        match self {
+            Color::Auto => io::stderr().is_terminal() && wanted(),
+            Color::Always => true,
+            Color::Never => false,
+        }
+    }
+}
+
+static COLOR: OnceLock<Color> = OnceLock::new();
+
+/// A text of which a name may be part, as one line.
+pub(crate) fn line(text: &str) -> String {
+    text.replace('\n', "\\n").replace('\t', "\\t")
+}
+
+/// The word may stand out.
 pub(crate) fn error(e: &dyn fmt::Display) {
-    let word = if io::stderr().is_terminal() { "\x1b[1;31merror\x1b[0m" } else { "error" };
+    let word = if COLOR.get().copied().unwrap_or_default().is_used() { "\x1b[1;31merror\x1b[0m" } else { "error" };
     let _ = writeln!(io::stderr(), "{word}: {}", Visible(&e.to_string()));
 }
 

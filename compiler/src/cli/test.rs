@@ -113,7 +113,12 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     if skipped > 0 && !quiet {
         say!("skipped are tests that fail as expected");
     }
-    say!("{passed} passed, {failed} failed, {skipped} skipped");
+    let by = match args.backend {
+        Backend::Reference => "the reference evaluator",
+        Backend::Llvm => "compiled by LLVM",
+        Backend::Cranelift => "compiled by Cranelift",
+    };
+    say!("{passed} passed, {failed} failed, {skipped} skipped ({by})");
     Ok(if failed == 0 { Outcome::Success } else { Outcome::Negative })
 }
 

@@ -1,7 +1,7 @@
 //! Inputs of models and artifacts: what is expected, read from files or made from a seed.
-use super::Failure;
+use super::{Failure, terminal::line};
 use numrsc::{
-    conformance, native, npy,
+    conformance, native, near, npy,
     onnx::{
         Model,
         proto::{ElementType, TypeProto, TypeValue},
@@ -75,6 +75,23 @@ fn port_type(port: &artifact::Port<'_>) -> Option<Type> {
     }
 }
 
+/// What is made rather than read, where the command line has a word instead of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    Zeros,
+    Random,
+}
+
+impl Made {
+    pub(crate) fn of(file: &Path) -> Option<Made> {
+        match file.to_str()? {
+            "zeros" => Some(Made::Zeros),
+            "random" => Some(Made::Random),
+            _ => None,
+        }
+    }
+}
+
 /// The inputs of a run.
 #[derive(Debug)]
 pub(crate) struct Inputs {
@@ -109,9 +126,10 @@ pub(crate) fn gather(
     hint: &str,
 ) -> Result<Inputs, Failure> {
     if let Some((name, _)) = given.iter().find(|(name, _)| !ports.iter().any(|p| p.name == *name)) {
-        let known: Vec<&str> = ports.iter().map(|p| &p.name[..]).collect();
+        let near = line(&near::hint(name, ports.iter().map(|p| &p.name[..])));
+        let known: Vec<String> = ports.iter().map(|p| line(&p.name)).collect();
         let known = known.join("`, `");
-        return Err(Failure::Other(format!("the model has no input `{name}`; its inputs are `{known}`")));
+        return Err(Failure::Other(format!("the model has no input `{name}`; its inputs are `{known}`{near}")));
     }
     if let Some((name, _)) = given.iter().enumerate().find(|(i, g)| given[..*i].iter().any(|o| o.0 == g.0)).map(|d| d.1)
     {
@@ -120,7 +138,7 @@ pub(crate) fn gather(
     let file_of = |port: &Port| given.iter().find(|g| g.0 == port.name).map(|g| &g.1);
     let missing: Vec<String> = match seed {
         Some(_) => vec![],
-        None => ports.iter().filter(|p| file_of(p).is_none()).map(|p| format!("{}: {}", p.name, p.ty)).collect(),
+        None => ports.iter().filter(|p| file_of(p).is_none()).map(|p| format!("{}: {}", line(&p.name), p.ty)).collect(),
     };
     if !missing.is_empty() {
         let list = missing.join("\n  ");
@@ -130,8 +148,12 @@ pub(crate) fn gather(
     for (name, size) in dims {
         sizes.entry(name.clone()).and_modify(|s| *s = *size);
     }
-    let from_files: Vec<Option<Data>> =
-        ports.iter().map(|port| file_of(port).map(|file| load(file, port)).transpose()).collect::<Result<_, _>>()?;
+    let read = |port: &Port| {
+        let file = file_of(port).filter(|file| Made::of(file).is_none());
+        let named = |e| format!("input `{}`: {e}", line(&port.name));
+        file.map(|file| load(file, port).map_err(named)).transpose()
+    };
+    let from_files: Vec<Option<Data>> = ports.iter().map(read).collect::<Result<_, String>>()?;
     for (port, value) in ports.iter().zip(&from_files) {
         if let (Ok(ty), Some(Data::Tensor(value))) = (port.ty.as_tensor(), value) {
             let named = ty.shape.iter().zip(value.shape()).filter_map(|(dim, size)| Some((dim.as_sym()?, *size)));
@@ -139,10 +161,10 @@ pub(crate) fn gather(
         }
     }
     let size = |name: &str| sizes.get(name).copied();
-    let seeds = (seed.unwrap_or_default()..).take(ports.len());
+    let seeds = (0..).map(|i| seed.unwrap_or_default().wrapping_add(i));
     let value = |((port, value), seed)| match value {
         Some(value) => Ok(value),
-        None => random(port, seed, &size),
+        None => make(port, file_of(port).and_then(|file| Made::of(file)).unwrap_or(Made::Random), seed, &size),
     };
     let values = ports.iter().zip(from_files).zip(seeds).map(value).collect::<Result<Vec<Data>, Failure>>()?;
     let all = ports.iter().zip(&values).map(|(port, data)| (&port.name[..], &port.ty, data));
@@ -152,17 +174,17 @@ pub(crate) fn gather(
     }
 }
 
-fn load(file: &Path, port: &Port) -> Result<Data, Failure> {
+fn load(file: &Path, port: &Port) -> Result<Data, String> {
     if file.extension().is_some_and(|e| e == "npy") {
-        let dtype = port.ty.as_tensor().map_err(|e| format!("input `{}`: {e}", port.name))?.dtype;
+        let dtype = port.ty.as_tensor().map_err(|e| e.to_string())?.dtype;
         return Ok(Data::Tensor(npy::read(file, dtype)?));
     }
-    Ok(conformance::load_data(file, &port.proto)?)
+    conformance::load_data(file, &port.proto)
 }
 
-/// Seeded numbers for an input: floats from 0 to 1, integers 0 or 1 because they may be indices.
-fn random(port: &Port, seed: u64, size: &dyn Fn(&str) -> Option<i64>) -> Result<Data, Failure> {
-    let (name, ty) = (&port.name, &port.ty);
+/// Numbers for an input. Those from a seed are floats from 0 to 1, and integers 0 or 1 because they may be indices.
+fn make(port: &Port, what: Made, seed: u64, size: &dyn Fn(&str) -> Option<i64>) -> Result<Data, Failure> {
+    let (name, ty) = (&line(&port.name), &port.ty);
     let Ok(t) = ty.as_tensor() else {
         return Err(Failure::Other(format!("input `{name}` is {ty}: give it with --input {name}=FILE.pb")));
     };
@@ -178,6 +200,8 @@ fn random(port: &Port, seed: u64, size: &dyn Fn(&str) -> Option<i64>) -> Result<
     let bits = (0..n as u64).map(|i| splitmix64(seed.wrapping_mul(0x1000_0000_01b3).wrapping_add(i)));
     let elems = match t.dtype {
         DType::Str => Elems::Str(vec![String::new(); n]),
+        d if what == Made::Zeros && d.is_float() => Elems::Float(vec![0.0; n]),
+        _ if what == Made::Zeros => Elems::Int(vec![0; n]),
         d if d.is_float() => Elems::Float(bits.map(|b| (b >> 11) as f64 / (1u64 << 53) as f64).collect()),
         d => Elems::Int(bits.map(|b| i128::from(b >> 63).min(d.int_range().1)).collect()),
     };

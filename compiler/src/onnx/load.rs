@@ -46,6 +46,10 @@ pub(super) fn message<M: Message + Default>(file: &Path, bytes: Bytes) -> Result
         let message = e.to_string();
         let hint = if message.contains("recursion limit") {
             Some("messages are nested more than 100 deep (about 33 graphs inside graphs)")
+        } else if start.starts_with(&numrsc_runtime::artifact::MAGIC) {
+            Some("this is an artifact, which has to be a file to be mapped")
+        } else if file.extension().is_some_and(|kind| kind == "nrsc") {
+            Some("this is an artifact by its name, but does not begin like one: it is damaged")
         } else if start.starts_with(b"version https://git-lfs") {
             Some("this is a Git LFS pointer: fetch the file itself with `git lfs pull`")
         } else if start.starts_with(b"PK\x03\x04") {

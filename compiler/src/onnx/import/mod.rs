@@ -13,7 +13,10 @@ use super::{
         TypeProto, TypeValue, ValueInfoProto,
     },
 };
-use crate::error::{Error, NodePlace, Place, Problem};
+use crate::{
+    error::{Error, NodePlace, Place, Problem},
+    near,
+};
 use numrsc_ir::{
     DType, Dim, Elem, Func, Tensor, Type,
     build::{Graph, X},
@@ -325,7 +328,8 @@ impl<'m> Importer<'m> {
         };
         for name in self.options.dims.keys().filter(|name| !names.contains(*name)) {
             let message = format!("no input has a dimension `{name}`, for which a size was given");
-            self.report(Problem::new(Place::graph("main"), message).hint(there_are.clone()));
+            let near = near::hint(name, names.iter().map(String::as_str));
+            self.report(Problem::new(Place::graph("main"), message).hint(there_are.clone() + &near));
         }
     }
 

@@ -34,6 +34,7 @@ mod text;
 mod training;
 
 use super::import::OnnxOp;
+use crate::near;
 
 /// The tables, in the order of the reference page.
 const TABLES: &[&[OnnxOp]] = &[
@@ -115,8 +116,11 @@ pub fn newest_opset(domain: &str) -> Option<i64> {
     NEWEST.iter().find(|(d, _)| *d == domain).map(|(_, v)| *v)
 }
 
-/// A supported operator whose name differs only in case or comes from another domain.
+/// A supported operator whose name differs only in case or comes from another domain, or is nearly this one.
 pub fn similar(domain: &str, name: &str) -> Option<String> {
-    let found = all().find(|o| o.name.eq_ignore_ascii_case(name))?;
+    let same = all().find(|o| o.name.eq_ignore_ascii_case(name));
+    let of_domain = || all().filter(|o| o.domain == domain);
+    let nearest = || near::near(name, of_domain().map(|o| o.name));
+    let found = same.or_else(|| nearest().and_then(|nearest| of_domain().find(|o| o.name == nearest)))?;
     Some(if found.domain == domain { found.name.to_string() } else { format!("{}::{}", found.domain, found.name) })
 }
