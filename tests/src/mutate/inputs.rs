@@ -2,7 +2,7 @@
 //! some that do not fit.
 use super::Case;
 use crate::{generate, rng::Rng};
-use numrsc_ir::{DType, Data, Elem, Elems, Func, Tensor, Type, dim::Sym, eval::Env};
+use numrsc_ir::{DType, Data, Dim, Elem, Elems, Func, Tensor, Type, dim::Sym, eval::Env};
 
 /// How sizes are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ fn element(rng: &mut Rng, e: &Elem) -> Option<Data> {
     match e {
         Elem::Tensor { dtype, shape } => {
             let shape =
-                shape.as_ref().map(|s| s.iter().map(|d| d.as_ref().and_then(|d| d.as_usize()).unwrap_or(2)).collect());
+                shape.as_ref().map(|s| s.iter().map(|d| d.as_ref().and_then(Dim::as_usize).unwrap_or(2)).collect());
             let shape: Vec<usize> = shape.unwrap_or_else(|| vec![2]);
             (shape.iter().product::<usize>() < MAX_ELEMENTS).then(|| random(rng, *dtype, shape).into())
         }
