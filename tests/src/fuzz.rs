@@ -1,10 +1,14 @@
 //! A mutational fuzzer for everything that reads files. No panic, no hang, no memory beyond a multiple of the input.
 //!
 //! An input whose outcome (the error without its numbers and names) is new joins the corpus, which leads deeper into
-//! the readers without instrumentation. A target is one row of [`TARGETS`].
+//! the readers without instrumentation. With it ([`crate::coverage`]), an input that takes a branch for the first time does so as well;
+//! what such runs found to be worth keeping is under `tests/data/fuzz`, and every run starts from it. A target is one row of [`TARGETS`].
+mod runtime;
+
 use crate::{
     alloc::peak_of,
     corpus,
+    coverage::Coverage,
     generate::{Config, func},
     rng::Rng,
 };
@@ -51,6 +55,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "onnx", seeds: onnx_seeds, dictionary: onnx_words, run: read_model, lengths: true,  base: 1 << 20, factor: 1000 },
     Target { name: "import", seeds: suite_seeds, dictionary: onnx_words, run: import_model, lengths: true, base: 64 << 20, factor: 1000 },
     Target { name: "json", seeds: json_seeds, dictionary: json_words, run: read_model, lengths: false, base: 1 << 20, factor: 1000 },
+    Target { name: "artifact", seeds: runtime::artifact_seeds, dictionary: runtime::artifact_words, run: runtime::read_artifact, lengths: true, base: 1 << 20, factor: 100 },
+    Target { name: "npy", seeds: runtime::npy_seeds, dictionary: runtime::npy_words, run: runtime::read_npy, lengths: false, base: 1 << 20, factor: 100 },
 ];
 
 /// When to stop, and where to keep findings.
@@ -76,12 +82,38 @@ pub struct Finding {
 pub struct Report {
     pub iterations: u64,
     pub outcomes: usize,
+    /// Branches that were taken, where the code is instrumented.
+    pub branches: usize,
     pub findings: Vec<Finding>,
+    /// Inputs beyond the seeds that did something new.
+    pub kept: Vec<Vec<u8>>,
 }
 
 const MAX_INPUT: usize = 1 << 16;
 const MAX_FINDINGS: usize = 10;
 const MAX_CORPUS: usize = 4000;
+
+/// Of inputs, those that together take every branch that all of them take, few and small ones, up to so many bytes.
+pub fn distil(target: &Target, mut inputs: Vec<Vec<u8>>, most: usize) -> Vec<Vec<u8>> {
+    inputs.sort_by_key(|i| (i.len(), i.clone()));
+    inputs.dedup();
+    let (mut coverage, mut outcomes, mut left) = (Coverage::default(), HashSet::new(), most);
+    let learns = |coverage: &mut Coverage, outcomes: &mut HashSet<String>, input: &[u8]| {
+        coverage.clear();
+        let outcome = catch_unwind(AssertUnwindSafe(|| (target.run)(input))).unwrap_or_default();
+        let is_new = outcomes.insert(skeleton(&outcome)) && !coverage.is_on();
+        coverage.learn() || is_new
+    };
+    for seed in (target.seeds)() {
+        learns(&mut coverage, &mut outcomes, &seed);
+    }
+    inputs.retain(|input| {
+        let keep = input.len() <= left && learns(&mut coverage, &mut outcomes, input);
+        left -= if keep { input.len() } else { 0 };
+        keep
+    });
+    inputs
+}
 
 /// Fuzz a target from a seed. The same seed makes the same inputs.
 pub fn run(target: &'static Target, seed: u64, limits: &Limits) -> Report {
@@ -114,6 +146,9 @@ fn work(
 ) -> Report {
     let mut rng = Rng::new(seed);
     let mut corpus = (target.seeds)();
+    let seeds = corpus.len();
+    corpus.extend(data(&format!("fuzz/{}", target.name), ""));
+    let mut coverage = Coverage::default();
     let dictionary = (target.dictionary)();
     let (mut report, mut outcomes) = (Report::default(), HashSet::new());
     let mut current = limits.directory.as_deref().map(|d| open(d, "current"));
@@ -131,6 +166,7 @@ fn work(
         if let Some(file) = &mut current {
             let _ = file.rewind().and_then(|()| file.set_len(0)).and_then(|()| file.write_all(&input));
         }
+        coverage.clear();
         let (outcome, peak) = peak_of(|| catch_unwind(AssertUnwindSafe(|| (target.run)(&input))));
         let allowed = target.base + target.factor * input.len();
         match outcome {
@@ -139,7 +175,11 @@ fn work(
                 report.findings.push(Finding { what: format!("took {peak} bytes, not {allowed}"), input });
             }
             Ok(outcome) => {
-                if outcomes.insert(skeleton(&outcome)) {
+                let is_new = outcomes.insert(skeleton(&outcome)) && !coverage.is_on();
+                if coverage.learn() || is_new {
+                    if report.iterations > seeds as u64 {
+                        report.kept.push(input.clone());
+                    }
                     if corpus.len() < MAX_CORPUS {
                         corpus.push(input);
                     } else {
@@ -156,7 +196,7 @@ fn work(
             let _ = open(directory, &format!("finding-{i}")).write_all(&f.input);
         }
     }
-    report.outcomes = outcomes.len();
+    (report.outcomes, report.branches) = (outcomes.len(), coverage.branches());
     report
 }
 
@@ -353,7 +393,7 @@ fn data(folder: &str, ending: &str) -> Vec<Vec<u8>> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("data").join(folder)];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("the folder is there").flatten() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             let small = entry.metadata().is_ok_and(|m| m.len() < MAX_INPUT as u64 / 4);
             if path.is_dir() {
@@ -368,7 +408,9 @@ fn data(folder: &str, ending: &str) -> Vec<Vec<u8>> {
 }
 
 fn json_seeds() -> Vec<Vec<u8>> {
-    data("numrs", ".onnx.json")
+    let seeds = data("numrs", ".onnx.json");
+    assert!(!seeds.is_empty(), "there are models in JSON");
+    seeds
 }
 
 fn json_words() -> Vec<Vec<u8>> {

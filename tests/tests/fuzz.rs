@@ -21,7 +21,7 @@ fn a_few_seconds_of_every_target_find_nothing() {
         if let Some(f) = report.findings.first() {
             panic!("{}: {}\n{}", target.name, f.what, String::from_utf8_lossy(&f.input));
         }
-        assert!(report.outcomes > 20, "{}: only {} outcomes", target.name, report.outcomes);
+        assert!(report.outcomes > 10, "{}: only {} outcomes", target.name, report.outcomes);
     }
 }
 

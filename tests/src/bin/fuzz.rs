@@ -1,8 +1,9 @@
 //! `cargo run --release -p numrsc-tests --bin fuzz -- text --seconds 600 --seed 1`: fuzz one target; inputs that do what
-//! they must not are kept under `target/fuzz/<target>`. `-- text --replay FILE` runs one input.
+//! they must not are kept under `target/fuzz/<target>`. `-- text --replay FILE` runs one input. `tests/coverage/run text` is the same with
+//! coverage as its guide; with `--keep FOLDER` what takes new branches is left there, at most `--bytes` of it.
 use numrsc_tests::{
     alloc::{Counting, peak_of},
-    fuzz::{Limits, TARGETS, run},
+    fuzz::{Limits, TARGETS, distil, run},
 };
 use std::{path::Path, process::ExitCode, time::Duration};
 
@@ -15,7 +16,10 @@ fn main() -> ExitCode {
     let number = |name: &str, default: u64| option(name).and_then(|v| v.parse().ok()).unwrap_or(default);
     let Some(target) = args.first().and_then(|name| TARGETS.iter().find(|t| t.name == name)) else {
         let names: Vec<_> = TARGETS.iter().map(|t| t.name).collect();
-        eprintln!("usage: fuzz {} [--seconds N] [--seed N] [--replay FILE]", names.join("|"));
+        eprintln!(
+            "usage: fuzz {} [--seconds N] [--seed N] [--keep FOLDER] [--bytes N] [--replay FILE]",
+            names.join("|")
+        );
         return ExitCode::from(2);
     };
     if let Some(path) = option("--replay") {
@@ -40,7 +44,16 @@ fn main() -> ExitCode {
         directory: Some(directory.clone()),
     };
     let report = run(target, number("--seed", 1), &limits);
-    println!("{}: {} inputs, {} different outcomes", target.name, report.iterations, report.outcomes);
+    let (inputs, outcomes, branches) = (report.iterations, report.outcomes, report.branches);
+    println!("{}: {inputs} inputs, {outcomes} different outcomes, {branches} branches", target.name);
+    if let Some(folder) = option("--keep") {
+        let kept = distil(target, report.kept, number("--bytes", 30_000) as usize);
+        std::fs::create_dir_all(folder).expect("a folder for inputs");
+        for (i, input) in kept.iter().enumerate() {
+            std::fs::write(Path::new(folder).join(format!("{i:03}")), input).expect("inputs can be written");
+        }
+        println!("{} inputs are kept", kept.len());
+    }
     for (i, finding) in report.findings.iter().enumerate() {
         println!("{}/finding-{i}: {}", directory.display(), finding.what);
     }
