@@ -73,7 +73,7 @@ pub const PIPELINE: &[Pass] = &[
         from: Level::O2,
         why: "on the smallest graph, and before anything is decided about loops and memory",
         step: Step::Tensor(|func, cx| {
-            numrsc_passes::optimise(func, cx.level, cx.machine, cx.without).map(|(func, _)| func)
+            numrsc_passes::optimise_by_threads(func, cx.level, cx.machine, cx.without, cx.jobs)
         }),
     },
     Pass {
@@ -117,6 +117,8 @@ pub struct PassContext<'o> {
     pub tolerance: f64,
     /// What is left out: rules of the optimiser, passes, and attention in one kernel.
     pub without: &'o [String],
+    /// Threads that compile; 0 for as many as there are cores. What comes out does not depend on it.
+    pub jobs: usize,
 }
 
 impl PassContext<'_> {
@@ -304,8 +306,8 @@ pub fn run_until<'f>(
     phases: &mut Phases,
 ) -> Result<Stage<'f>> {
     let mut stage = Stage::Tensor(Cow::Borrowed(func));
-    let Options { level, tolerance, .. } = *options;
-    let cx = PassContext { level, machine: codegen.machine, tolerance, without: &options.without_rules };
+    let Options { level, tolerance, jobs, .. } = *options;
+    let cx = PassContext { level, machine: codegen.machine, tolerance, without: &options.without_rules, jobs };
     for pass in PIPELINE.iter().filter(|p| p.from <= options.level && !(p.is_optional() && cx.leaves_out(p.name))) {
         let start = Instant::now();
         stage = match (&pass.step, stage) {

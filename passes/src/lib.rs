@@ -19,7 +19,7 @@ mod unroll;
 mod weights;
 mod widen;
 
-pub use egraph::{Level, optimise};
+pub use egraph::{Level, optimise, optimise_by_threads};
 pub use error::{Error, Result};
 pub use fold::fold;
 pub use fourier::fourier;

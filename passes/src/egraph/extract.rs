@@ -5,6 +5,7 @@
 //! (branch and bound) for small graphs shows how far that is from the best.
 use super::{
     cost::CostModel,
+    needs::{Forest, Needs},
     term::{Fact, Graph, Term},
 };
 use egg::{Id, Language};
@@ -22,6 +23,7 @@ pub struct Problem {
     classes: Vec<Class>,
     parents: Vec<BTreeSet<usize>>,
     roots: Vec<usize>,
+    forest: Forest,
 }
 
 /// The chosen term of each class that is needed.
@@ -34,9 +36,8 @@ pub struct Choice {
 /// The classes that the best term of a class needs, with what each costs.
 #[derive(Clone, Debug)]
 struct Best {
-    total: u64,
     term: usize,
-    needs: BTreeMap<usize, u64>,
+    needs: Needs,
 }
 
 impl Problem {
@@ -78,7 +79,8 @@ impl Problem {
             classes.push(Class { terms });
         }
         let roots = roots.iter().map(|r| place[&graph.find(*r)]).collect();
-        Problem { classes, parents, roots }
+        let forest = Forest::new(classes.len());
+        Problem { classes, parents, roots, forest }
     }
 
     /// The greedy choice with a second look at shared work.
@@ -114,18 +116,25 @@ impl Problem {
         let mut best: Vec<Option<Best>> = vec![None; self.classes.len()];
         let mut queue: VecDeque<usize> = (0..self.classes.len()).collect();
         let mut queued = vec![true; self.classes.len()];
-        while let Some(at) = queue.pop_front() {
+        // When a class was looked at, and when it was improved.
+        let (mut looked, mut improved) = (vec![0usize; self.classes.len()], vec![0usize; self.classes.len()]);
+        for now in 1.. {
+            let Some(at) = queue.pop_front() else { break };
             queued[at] = false;
-            let mut improved = false;
+            let before = std::mem::replace(&mut looked[at], now);
             for (number, (_, cost, children)) in self.classes[at].terms.iter().enumerate() {
+                // What did not win with the same children does not win now.
+                if before > 0 && children.iter().all(|&c| improved[c] < before) {
+                    continue;
+                }
                 let cost = if free.contains(&at) { (*cost).min(1) } else { *cost };
-                let Some(candidate) = combine(at, number, cost, children, &best) else { continue };
-                if best[at].as_ref().is_none_or(|b| candidate.total < b.total) {
-                    best[at] = Some(candidate);
-                    improved = true;
+                let Some(needs) = self.needs(at, cost, children, &best) else { continue };
+                if best[at].as_ref().is_none_or(|b| needs.total() < b.needs.total()) {
+                    best[at] = Some(Best { term: number, needs });
+                    improved[at] = now;
                 }
             }
-            if improved {
+            if improved[at] == now {
                 for &p in &self.parents[at] {
                     if !std::mem::replace(&mut queued[p], true) {
                         queue.push_back(p);
@@ -135,6 +144,28 @@ impl Problem {
         }
         let choice = self.walk(&|c| best[c].as_ref().map(|b| b.term));
         choice.unwrap_or_else(|| self.tree())
+    }
+
+    /// What a term of a class needs, if all its children are known and none needs that class.
+    fn needs(&self, at: usize, cost: u64, children: &[usize], best: &[Option<Best>]) -> Option<Needs> {
+        let mut needs: Option<Needs> = None;
+        for &c in children {
+            let of_child = &best[c].as_ref()?.needs;
+            needs = Some(match needs {
+                Some(needs) => self.forest.union(&needs, of_child),
+                None => of_child.clone(),
+            });
+        }
+        if needs.as_ref().is_some_and(|needs| self.forest.contains(needs, at)) {
+            return None;
+        }
+        // One more than it costs, so that of two equal ways the one with fewer terms wins.
+        Some(self.forest.with(needs.as_ref(), at, cost.saturating_add(1)))
+    }
+
+    /// How much extraction had to do so far, in steps that take about equally long.
+    pub fn work(&self) -> u64 {
+        self.forest.work()
     }
 
     /// Follow the choice from the roots; `None` if it runs in a circle.
@@ -234,24 +265,6 @@ impl Problem {
     pub fn is_empty(&self) -> bool {
         self.classes.is_empty()
     }
-}
-
-/// What a term needs, if all its children are known and none needs its own class.
-fn combine(at: usize, term: usize, cost: u64, children: &[usize], best: &[Option<Best>]) -> Option<Best> {
-    let mut needs = match children.first() {
-        None => BTreeMap::new(),
-        Some(&c) => best[c].as_ref()?.needs.clone(),
-    };
-    for &c in children.iter().skip(1) {
-        needs.extend(&best[c].as_ref()?.needs);
-    }
-    if needs.contains_key(&at) {
-        return None;
-    }
-    // One more than it costs, so that of two equal ways the one with fewer terms wins.
-    needs.insert(at, cost.saturating_add(1));
-    let total = needs.values().fold(0u64, |a, b| a.saturating_add(*b));
-    Some(Best { total, term, needs })
 }
 
 struct Search<'p> {

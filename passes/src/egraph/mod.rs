@@ -8,6 +8,7 @@ pub mod cost;
 mod encode;
 mod explain;
 pub mod extract;
+mod needs;
 mod regions;
 pub mod rule;
 pub mod rules;
@@ -22,11 +23,14 @@ use encode::{decode, encode, invalid};
 pub use explain::explain;
 use extract::Problem;
 use numrsc_ir::{DType, Elems, Func, Op, Tensor, Value};
-use regions::Piece;
+use regions::{Piece, Region};
 use rule::Rule;
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, LazyLock},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::{
+        Arc, LazyLock, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 use term::{Facts, Graph, Known, Term};
@@ -69,18 +73,31 @@ pub struct Report {
     pub after: u64,
     /// How often each rule found something new, in all regions.
     pub fired: BTreeMap<String, usize>,
-    /// Composites that were recognised, whatever they were spelled like.
+    /// Composites that were recognised, whatever they were spelled like. Compiling does not need them.
     pub recognised: BTreeMap<&'static str, usize>,
+    /// Terms of e-graphs and steps of extraction: what the time is in proportion to, the same on every machine.
+    pub work: u64,
     /// Regions, and how many of them differ.
     pub regions: usize,
     pub distinct: usize,
 }
 
-/// The function with every region replaced by the cheapest equal one, without using the rules of these names.
+/// The function with every region replaced by the cheapest equal one, without using the rules of these names, and what was done and recognised.
 pub fn optimise(func: &Func, level: Level, machine: Machine, without: &[String]) -> Result<(Func, Report)> {
-    let mut optimiser = Optimiser::new(level, machine, without);
+    let mut optimiser = Optimiser { composites: Some(&COMPOSITES), ..Optimiser::new(level, machine, without) };
     let func = optimiser.function(func)?;
     Ok((func, optimiser.report))
+}
+
+/// The same function by so many threads (0 for as many as there are cores); nothing is looked for that only the report needs.
+pub fn optimise_by_threads(
+    func: &Func,
+    level: Level,
+    machine: Machine,
+    without: &[String],
+    jobs: usize,
+) -> Result<Func> {
+    Optimiser { jobs, ..Optimiser::new(level, machine, without) }.function(func)
 }
 
 /// What extraction found for each region of a function, and the best there is unless finding it takes more than `steps`.
@@ -139,6 +156,10 @@ struct Optimiser {
     level: Level,
     machine: Machine,
     model: CostModel,
+    /// Those that are looked for.
+    composites: Option<&'static Composites>,
+    /// Threads; 0 for as many as there are cores.
+    jobs: usize,
     done: HashMap<Key, Arc<Optimised>>,
     report: Report,
 }
@@ -149,6 +170,7 @@ struct Optimised {
     after: u64,
     fired: BTreeMap<String, usize>,
     recognised: BTreeMap<&'static str, usize>,
+    work: u64,
 }
 
 impl Optimiser {
@@ -165,6 +187,8 @@ impl Optimiser {
             level,
             machine,
             model: CostModel::new(machine),
+            composites: None,
+            jobs: 1,
             done: HashMap::new(),
             report: Report::default(),
         }
@@ -176,7 +200,9 @@ impl Optimiser {
         for p in func.params() {
             placed.insert(p, out.param(func.ty(p).clone()).map_err(|e| invalid(&e))?);
         }
-        for piece in regions::cut(func)? {
+        let pieces = regions::cut(func)?;
+        self.search_all(func, &pieces)?;
+        for piece in pieces {
             match piece {
                 Piece::Node(v) if placed.contains_key(&v) => {}
                 Piece::Node(v) => {
@@ -185,8 +211,7 @@ impl Optimiser {
                     placed.insert(v, out.push(op, &args).map_err(|e| invalid(&e))?);
                 }
                 Piece::Region(region) => {
-                    let known = region.inputs.iter().map(|i| known(func, *i)).collect();
-                    let better = self.region(region.func, known)?;
+                    let better = self.region(&key(func, &region));
                     let inputs: Vec<Value> = region.inputs.iter().map(|i| placed[i]).collect();
                     let results = out.inline(&better.func, &inputs).map_err(|e| invalid(&e))?;
                     placed.extend(region.outputs.iter().copied().zip(results));
@@ -197,17 +222,48 @@ impl Optimiser {
         Ok(out.without_dead_nodes())
     }
 
-    fn region(&mut self, func: Func, known: Vec<Known>) -> Result<Arc<Optimised>> {
-        let key = (func, known);
-        let done = match self.done.get(&key) {
-            Some(done) => done.clone(),
-            None => {
-                self.report.distinct += 1;
-                let done = Arc::new(self.search(&key.0, &key.1)?);
-                self.done.insert(key, done.clone());
-                done
+    /// Search the regions that are not done yet, each distinct one once. What comes of one does not depend on others.
+    fn search_all(&mut self, func: &Func, pieces: &[Piece]) -> Result<()> {
+        let mut keys: Vec<Key> = Vec::new();
+        let mut seen: HashSet<Key> = HashSet::new();
+        for piece in pieces {
+            let Piece::Region(region) = piece else { continue };
+            let key = key(func, region);
+            if !self.done.contains_key(&key) && seen.insert(key.clone()) {
+                keys.push(key);
+            }
+        }
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let jobs = if self.jobs == 0 { cores() } else { self.jobs }.clamp(1, keys.len().max(1));
+        let next = AtomicUsize::new(0);
+        let results: Mutex<BTreeMap<usize, Result<Optimised>>> = Mutex::default();
+        let work = || {
+            while let Some((i, (func, known))) = next_of(&keys, &next) {
+                let result = self.search(func, known);
+                results.lock().unwrap_or_else(PoisonError::into_inner).insert(i, result);
             }
         };
+        std::thread::scope(|scope| {
+            // This thread works as well.
+            for _ in 1..jobs {
+                scope.spawn(work);
+            }
+            work();
+        });
+        // Of several errors the first by position is reported, whichever came first in time.
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (key, done) in keys.into_iter().zip(results.into_values()) {
+            let done = done?;
+            self.report.distinct += 1;
+            self.report.work += done.work;
+            self.done.insert(key, Arc::new(done));
+        }
+        Ok(())
+    }
+
+    /// What was found for a region.
+    fn region(&mut self, key: &Key) -> Arc<Optimised> {
+        let done = self.done[key].clone();
         self.report.regions += 1;
         self.report.before += done.before;
         self.report.after += done.after;
@@ -217,7 +273,7 @@ impl Optimiser {
         for (name, n) in &done.recognised {
             *self.report.recognised.entry(name).or_insert(0) += n;
         }
-        Ok(done)
+        done
     }
 
     /// Search with all rules, and with fewer: the model of costs knows nothing of fusion, so lowering's own plan decides between what they find.
@@ -227,20 +283,29 @@ impl Optimiser {
         let (graph, classes) = encode(func, known.to_vec(), false);
         let roots: Vec<Id> = func.results().iter().map(|r| classes[r.0 as usize]).collect();
         let original: Vec<Id> = graph.classes().map(|c| c.id).collect();
-        let before = planned(func, Problem::new(&graph, &roots, &self.model).greedy().cost);
-        let unchanged = BTreeMap::new();
-        let mut best =
-            Optimised { func: func.clone(), before, after: before, fired: unchanged, recognised: BTreeMap::new() };
+        let problem = Problem::new(&graph, &roots, &self.model);
+        let before = planned(func, problem.greedy().cost);
+        let mut best = Optimised {
+            func: func.clone(),
+            before,
+            after: before,
+            fired: BTreeMap::new(),
+            recognised: BTreeMap::new(),
+            work: problem.work(),
+        };
         for rewrites in [&self.rewrites, &self.settled] {
             let mut fired = BTreeMap::new();
             let graph = self.saturate(rewrites, graph.clone(), &mut fired);
-            let own: BTreeSet<Id> = original.iter().map(|c| graph.find(*c)).collect();
-            for (name, n) in COMPOSITES.count(&graph, &own) {
-                let most = best.recognised.entry(name).or_insert(0);
-                *most = n.max(*most);
+            if let Some(composites) = self.composites {
+                let own: BTreeSet<Id> = original.iter().map(|c| graph.find(*c)).collect();
+                for (name, n) in composites.count(&graph, &own) {
+                    let most = best.recognised.entry(name).or_insert(0);
+                    *most = n.max(*most);
+                }
             }
             let problem = Problem::new(&graph, &roots, &self.model);
             let choice = problem.greedy();
+            best.work += graph.total_size() as u64 + problem.work();
             let better = decode(func, &problem, &choice)?;
             let after = planned(&better, choice.cost);
             if after < best.after {
@@ -290,6 +355,16 @@ impl Optimiser {
         }
         graph
     }
+}
+
+/// The next one that nobody has taken yet.
+fn next_of<'a, T>(all: &'a [T], next: &AtomicUsize) -> Option<(usize, &'a T)> {
+    let i = next.fetch_add(1, Ordering::Relaxed);
+    all.get(i).map(|x| (i, x))
+}
+
+fn key(func: &Func, region: &Region) -> Key {
+    (region.func.clone(), region.inputs.iter().map(|i| known(func, *i)).collect())
 }
 
 fn known(func: &Func, v: Value) -> Known {
