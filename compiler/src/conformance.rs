@@ -1,6 +1,7 @@
 //! Running standard ONNX test folders: `model.onnx` and `test_data_set_*/{input,output}_*.pb`.
 use crate::{
     Error,
+    deadline::Deadline,
     onnx::{
         self, Model, Value, import,
         proto::{TypeProto, ValueInfoProto},
@@ -11,9 +12,10 @@ use std::{
     collections::{BTreeMap, HashSet},
     path::{Path, PathBuf},
     sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 /// What `data.json` in a test folder says: how far results may be from the expected ones
@@ -61,6 +63,19 @@ pub struct Reference;
 impl Executor for Reference {
     fn run(&self, func: &Func, inputs: &[Data]) -> Result<Vec<Data>, String> {
         numrsc_ir::eval::eval(func, inputs).map_err(|e| e.to_string())
+    }
+}
+
+/// The reference evaluator, stopped where it takes longer than this.
+#[derive(Debug)]
+pub struct ReferenceWithin(pub Duration);
+
+impl Executor for ReferenceWithin {
+    fn run(&self, func: &Func, inputs: &[Data]) -> Result<Vec<Data>, String> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let _deadline = Deadline::after(self.0, move || flag.store(true, Ordering::Relaxed));
+        numrsc_ir::eval::eval_until(func, inputs, &stop).map_err(|e| e.to_string())
     }
 }
 

@@ -2,6 +2,7 @@
 mod c_header;
 pub mod compile;
 pub mod conformance;
+pub mod deadline;
 mod embed;
 pub mod emit;
 pub mod error;

@@ -2,22 +2,25 @@
 use crate::{
     compile::{Options, compile},
     conformance::Executor,
+    deadline::Deadline,
 };
-use numrsc_ir::{DType, Data, Func, Tensor, Type};
+use numrsc_ir::{DType, Data, Func, Tensor, Type, tensor::room_for};
 use numrsc_runtime::{Context, Model, TensorRef, TensorView};
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 /// Compiles a function and runs it once.
 #[derive(Debug)]
 pub struct Native {
     pub options: Options,
     pub threads: usize,
+    /// A run that takes longer is stopped.
+    pub timeout: Option<Duration>,
 }
 
 impl Executor for Native {
     fn run(&self, func: &Func, inputs: &[Data]) -> Result<Vec<Data>, String> {
         let model = load(func, &self.options)?;
-        run(&model, inputs, self.threads)
+        run_within(&model, inputs, self.threads, self.timeout)
     }
 }
 
@@ -31,7 +34,21 @@ pub fn load(func: &Func, options: &Options) -> Result<Model, String> {
 
 /// Run a model on inputs in order.
 pub fn run(model: &Model, inputs: &[Data], threads: usize) -> Result<Vec<Data>, String> {
+    run_within(model, inputs, threads, None)
+}
+
+/// As [`run`], unless it takes longer than that: then it is an error.
+pub fn run_within(
+    model: &Model,
+    inputs: &[Data],
+    threads: usize,
+    timeout: Option<Duration>,
+) -> Result<Vec<Data>, String> {
     let mut context = Context::with_threads(model, threads).map_err(|e| e.to_string())?;
+    let _deadline = timeout.map(|time| {
+        let canceller = context.canceller();
+        Deadline::after(time, move || canceller.cancel())
+    });
     run_in(model, &mut context, inputs)
 }
 
@@ -78,6 +95,7 @@ impl Held {
     fn add(&mut self, data: &Data) -> Result<Node, String> {
         Ok(match data {
             Data::Tensor(t) => {
+                room_for(t.bytes().len())?;
                 let mut words = vec![0u64; t.bytes().len().div_ceil(8)];
                 for (word, bytes) in words.iter_mut().zip(t.bytes().chunks(8)) {
                     let mut all = [0; 8];
@@ -145,7 +163,9 @@ fn data(view: &TensorView<'_>) -> Result<Data, String> {
         let strings = view.texts().map_err(error)?.map(str::to_owned).collect();
         return Tensor::from_strings(shape, strings).map(Data::Tensor);
     }
-    let bytes = view.bytes().map_err(error)?.to_vec();
+    let bytes = view.bytes().map_err(error)?;
+    room_for(bytes.len())?;
+    let bytes = bytes.to_vec();
     Tensor::new(dtype, shape, bytes.into()).map(Data::Tensor)
 }
 

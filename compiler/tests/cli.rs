@@ -1,7 +1,7 @@
 //! The command as a user calls it: what it prints, what it writes, and how it ends.
 mod common;
 
-use common::{Place, sample, stderr, stdout, symbolic_model, write_test_folder};
+use common::{Place, endless_model, sample, stderr, stdout, symbolic_model, write_test_folder};
 use std::process::Output;
 
 fn numrsc(args: &[&str]) -> Output {
@@ -174,4 +174,20 @@ fn tests_say_what_executed_them() {
     write_test_folder(&place.path("t"), &[1.0, 0.0, 300.0, 0.0, 50.0, 600.0]);
     assert!(place.succeed(&["test", "t"]).contains("1 passed, 0 failed, 0 skipped (the reference evaluator)"));
     assert!(place.succeed(&["test", "t", "--backend", "cranelift"]).contains("(compiled by Cranelift)"));
+}
+
+#[test]
+fn what_does_not_end_is_stopped_in_time() {
+    let place = Place::new();
+    std::fs::write(place.path("endless.onnx"), endless_model()).unwrap();
+    let zero = b"\x93NUMPY\x01\x00\x36\x00{'descr': '<f4', 'fortran_order': False, 'shape': ()}\n\0\0\0\0";
+    std::fs::write(place.path("zero.npy"), zero).unwrap();
+    let input = ["--input", "x=zero.npy", "--timeout", "0.3"];
+    for options in [&["run", "--backend", "reference"][..], &["run"], &["run", "--backend", "cranelift"], &["bench"]] {
+        let ended = place.numrsc(&[options, &["endless.onnx"], &input].concat());
+        assert_eq!(ended.status.code(), Some(3), "{options:?}: {}", stderr(&ended));
+        assert!(stderr(&ended).contains("the run was stopped"), "{options:?}: {}", stderr(&ended));
+    }
+    let wrong = place.numrsc(&["run", "endless.onnx", "--timeout", "-1"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
 }

@@ -1,7 +1,7 @@
 //! Type rules of the core ops. A rule refuses what is provably wrong; what only run time can tell is checked there.
 use crate::{
     DType, Dim, Func, Result, Scalar, Tensor, Type,
-    dim::Sym,
+    dim::{Range, Sym},
     op::{ReduceFn, ScatterFn},
     refuse,
     types::{Elem, TensorType, join},
@@ -48,7 +48,7 @@ pub(crate) fn map(xs: &[&Type], f: &Scalar) -> Result<Type> {
     }
     let dtypes: Vec<DType> = xs.iter().map(|x| x.dtype).collect();
     let types = f.types(&dtypes)?;
-    Ok(Type::tensor(*types.last().ok_or("empty expression")?, first.shape.clone()))
+    limited(Type::tensor(*types.last().ok_or("empty expression")?, first.shape.clone()))
 }
 
 pub(crate) fn reshape(x: &Type, shape: &[Dim]) -> Result<Type> {
@@ -89,6 +89,8 @@ pub(crate) fn slice(x: &Type, starts: &[Dim], sizes: &[Dim], steps: &[i64]) -> R
     if [starts.len(), sizes.len(), steps.len()] != [x.rank(); 3] {
         refuse!("slice of {x} needs {} starts, sizes and steps", x.rank());
     }
+    within_reach("start", starts)?;
+    steps_within_reach("step", steps)?;
     for (i, d) in x.shape.iter().enumerate() {
         if steps[i] == 0 {
             refuse!("slice with step 0");
@@ -114,6 +116,7 @@ pub(crate) fn pad(x: &Type, value: &Type, low: &[Dim], high: &[Dim]) -> Result<T
     if [low.len(), high.len()] != [x.rank(); 2] {
         refuse!("pad of {x} needs {} amounts on each side", x.rank());
     }
+    within_reach("pad", low.iter().chain(high))?;
     let padded: Vec<Dim> = x.shape.iter().zip(low.iter().zip(high)).map(|(d, (l, h))| &(d + l) + h).collect();
     checked(Type::tensor(x.dtype, padded))
 }
@@ -153,7 +156,7 @@ pub(crate) fn gather(x: &Type, indices: &Type, axis: &i64, batch: &i64) -> Resul
         refuse!("gather: the shared axes of {x} and {indices} differ");
     }
     let shape = [&x.shape[..axis], &indices.shape[batch..], &x.shape[axis + 1..]].concat();
-    Ok(Type::tensor(x.dtype, shape))
+    limited(Type::tensor(x.dtype, shape))
 }
 
 pub(crate) fn scatter(x: &Type, indices: &Type, updates: &Type, f: &ScatterFn) -> Result<Type> {
@@ -194,13 +197,13 @@ pub(crate) fn arg(x: &Type, f: &ReduceFn, axis: &i64, _: &bool) -> Result<Type> 
     }
     let mut shape = x.shape.clone();
     shape.remove(in_axes(*axis, x.rank())?);
-    Ok(Type::tensor(DType::I64, shape))
+    limited(Type::tensor(DType::I64, shape))
 }
 
 pub(crate) fn argsort(x: &Type, axis: &i64, _: &bool) -> Result<Type> {
     let x = x.as_tensor()?;
     in_axes(*axis, x.rank())?;
-    Ok(Type::tensor(DType::I64, x.shape.clone()))
+    limited(Type::tensor(DType::I64, x.shape.clone()))
 }
 
 pub(crate) fn compress(mask: &Type, count: &Sym) -> Result<Type> {
@@ -234,7 +237,7 @@ pub(crate) fn contract(
         }
     }
     let batch: Vec<Dim> = a_batch.iter().map(|&i| a.shape[i as usize].clone()).collect();
-    Ok(Type::tensor(a.dtype, [batch, others(&a.shape, &a_used), others(&b.shape, &b_used)].concat()))
+    limited(Type::tensor(a.dtype, [batch, others(&a.shape, &a_used), others(&b.shape, &b_used)].concat()))
 }
 
 #[expect(clippy::too_many_arguments, reason = "the operands and attributes that the op declares")]
@@ -266,6 +269,11 @@ pub(crate) fn conv(
     if [strides, dilations, spread].iter().any(|v| v.iter().any(|&s| s < 1)) {
         refuse!("conv strides, dilations and spreads are positive");
     }
+    within_reach("pad", low.iter().chain(high))?;
+    steps_within_reach("stride", strides)?;
+    steps_within_reach("dilation", dilations)?;
+    steps_within_reach("spread", spread)?;
+    steps_within_reach("number of groups or channels per block", &[*groups, *in_block, *out_block])?;
     if blocked == 1 && x.shape[x.rank() - 1] != Dim::Const(*in_block) {
         refuse!("conv: the last axis of {x} is no block of {in_block} channels");
     }
@@ -314,6 +322,13 @@ pub(crate) fn window(
     if [size, strides, dilations].iter().any(|v| v.iter().any(|&s| s < 1)) {
         refuse!("window sizes, strides and dilations are positive");
     }
+    within_reach("pad", low.iter().chain(high))?;
+    let taps = size.iter().try_fold(1, |n: i64, &s| n.checked_mul(s));
+    if taps.is_none_or(|n| n > MAX_BYTES) {
+        refuse!("a window of size {size:?} has more than 2^47 elements");
+    }
+    steps_within_reach("stride", strides)?;
+    steps_within_reach("dilation", dilations)?;
     let lead = x.rank() - n;
     let mut shape = x.shape[..lead].to_vec();
     for i in 0..n {
@@ -515,7 +530,11 @@ fn reducible(dtype: DType, f: ReduceFn) -> Result<()> {
     Ok(())
 }
 
-/// No dimension may be provably negative, or an expression beyond the limits.
+/// A tensor holds no more than this: what processors of today address. Element counts, offsets and sums of a few of them are then far from the limits of
+/// 64 bits, wherever they are computed.
+pub(crate) const MAX_BYTES: i64 = 1 << 47;
+
+/// No dimension may be provably negative, or an expression beyond the limits, and no tensor larger than [`MAX_BYTES`].
 fn checked(ty: Type) -> Result<Type> {
     let mut bad = None;
     let mut too_large = false;
@@ -530,6 +549,54 @@ fn checked(ty: Type) -> Result<Type> {
     }
     match bad {
         Some(d) => refuse!("{ty} has the negative dimension {d}"),
-        None => Ok(ty),
+        None => limited(ty),
+    }
+}
+
+/// No tensor may be provably larger than [`MAX_BYTES`]. Axes of size 0 do not count: others of an empty tensor are not without bounds either.
+fn limited(ty: Type) -> Result<Type> {
+    if fits_in_memory(&ty) { Ok(ty) } else { refuse!("{ty} is larger than 2^47 bytes") }
+}
+
+fn fits_in_memory(ty: &Type) -> bool {
+    fn fits<'d>(dtype: DType, dims: impl Iterator<Item = &'d Dim>) -> bool {
+        let least = |d: &Dim| match d {
+            Dim::Const(c) => *c,
+            d => d.range(&Range::of_sym).low,
+        };
+        let element = if dtype == DType::Str { 8 } else { dtype.size() as i64 };
+        dims.map(least)
+            .try_fold(element, |bytes, n| bytes.checked_mul(n.max(1)))
+            .is_some_and(|bytes| bytes <= MAX_BYTES)
+    }
+    fn element_fits(elem: &Elem) -> bool {
+        match elem {
+            Elem::Tensor { dtype, shape } => fits(*dtype, shape.iter().flatten().flatten()),
+            Elem::Seq(inner) => element_fits(inner),
+        }
+    }
+    match ty {
+        Type::Tensor(t) => fits(t.dtype, t.shape.iter()),
+        Type::Seq(elem) => element_fits(elem),
+        Type::Tuple(types) => types.iter().all(fits_in_memory),
+    }
+}
+
+/// Numbers that say where elements are, such as starts and pads, are no larger than sizes can be, so that places computed from them do not wrap around.
+fn within_reach<'d>(what: &str, dims: impl IntoIterator<Item = &'d Dim>) -> Result<()> {
+    for d in dims {
+        let range = d.range(&Range::of_sym);
+        if d.is_too_large() || range.low > MAX_BYTES || range.high < -MAX_BYTES {
+            refuse!("the {what} {d} is beyond 2^47");
+        }
+    }
+    Ok(())
+}
+
+/// The same for what steps from element to element.
+fn steps_within_reach(what: &str, steps: &[i64]) -> Result<()> {
+    match steps.iter().find(|s| s.unsigned_abs() > MAX_BYTES.unsigned_abs()) {
+        Some(s) => refuse!("the {what} {s} is beyond 2^47"),
+        None => Ok(()),
     }
 }

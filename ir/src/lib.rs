@@ -23,7 +23,7 @@ pub use attr::Leaf;
 pub use dim::Dim;
 pub use dtype::DType;
 pub use error::{Error, Result};
-pub use eval::{Data, Env, eval, eval_op};
+pub use eval::{Data, Env, eval, eval_op, eval_until};
 pub use func::{Func, Node, Value};
 pub use op::{Op, OpInfo, ReduceFn, ScatterFn};
 pub use parse::parse;

@@ -43,6 +43,19 @@ pub fn count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d)).filter(|&n| n <= isize::MAX as usize / 16)
 }
 
+/// Is there memory for that many bytes? What takes it by and by asks in one piece first: an allocation that fails later would end the process.
+pub fn room_for(bytes: usize) -> Result<(), String> {
+    /// Less than this is there.
+    const SMALL: usize = 1 << 20;
+    let mut room: Vec<u8> = Vec::new();
+    if bytes > SMALL && room.try_reserve_exact(bytes).is_err() {
+        return Err(format!("out of memory: there is no room for {bytes} bytes"));
+    }
+    // A block that nobody looks at need not be asked for.
+    std::hint::black_box(&mut room);
+    Ok(())
+}
+
 impl Tensor {
     /// A tensor over raw little-endian bytes (one byte per element for types narrower than a byte).
     pub fn new(dtype: DType, shape: Vec<usize>, data: Bytes) -> Result<Tensor, String> {

@@ -10,6 +10,10 @@ const GROWTH: usize = 8;
 const SMALL: usize = 1 << 16;
 /// Views that repeat elements are known up to this many bytes: they are not kept, only what is made of them.
 const REPEATED: usize = 1 << 26;
+/// Nothing larger is made, whatever it is made of.
+const LARGEST: usize = 1 << 32;
+/// Nor is what takes more steps than this, which is some seconds.
+const MOST_STEPS: usize = 1 << 32;
 
 /// The function with constant nodes computed.
 pub fn fold(func: &Func) -> Result<Func> {
@@ -54,11 +58,14 @@ impl Folder<'_> {
         let from: usize = args.iter().map(|t| t.bytes().len()).sum();
         let views_that_repeat = matches!(node.op, Op::Broadcast { .. } | Op::Iota { .. });
         let most = if views_that_repeat { REPEATED } else { SMALL.max(from.saturating_mul(GROWTH)) };
-        if bytes > most || (bytes > SMALL && ty.dtype.size() > 1 && is_widened_weight(self.func, v)) {
+        if bytes > most.min(LARGEST) || steps(&node.op, &args, elements) > MOST_STEPS {
+            return None;
+        }
+        if bytes > SMALL && ty.dtype.size() > 1 && is_widened_weight(self.func, v) {
             return None;
         }
         let args: Vec<Data> = args.into_iter().cloned().map(Data::Tensor).collect();
-        // What fails now fails when it runs, with its message.
+        // What fails now fails when it runs, with its message, and may find the memory then that there is not now.
         match eval_op(&node.op, &args.iter().collect::<Vec<_>>(), &mut Env::new()) {
             Ok(Data::Tensor(t)) => Some(t),
             _ => None,
@@ -161,6 +168,17 @@ fn with_constants(func: &Func, constants: &HashMap<usize, Tensor>) -> Result<Fun
     out.set_results(func.results().iter().map(|r| placed[r]).collect());
     out.result_names.clone_from(&func.result_names);
     Ok(out)
+}
+
+/// How many elements are looked at.
+fn steps(op: &Op, args: &[&Tensor], elements: usize) -> usize {
+    let each: usize = match op {
+        Op::Contract { a_sum, .. } => a_sum.iter().map(|&a| args[0].shape()[a as usize]).product(),
+        Op::Conv { .. } => args[1].shape()[1..].iter().product(),
+        Op::Window { size, .. } => size.iter().fold(1, |n, &s| n.saturating_mul(s as usize)),
+        _ => 1,
+    };
+    elements.saturating_mul(each)
 }
 
 fn invalid(e: &numrsc_ir::Error) -> Error {

@@ -157,11 +157,9 @@ unsafe fn bind_tensor<M: Memory>(
             _ => {}
         }
     }
-    let count = element_count(shape).filter(|count| count.checked_mul(found.size()).is_some_and(fits));
-    let Some(count) = count else { return Err(Error::TooLarge { name: name() }) };
+    let Some(count) = element_count(shape, found.size()) else { return Err(Error::TooLarge { name: name() }) };
     for (axis, &size) in shape.iter().enumerate() {
-        // Other axes of a tensor without elements may still be absurd.
-        let Ok(size) = i64::try_from(size) else { return Err(Error::TooLarge { name: name() }) };
+        let size = size as i64;
         // SAFETY: the shape has the expected number of axes.
         unsafe { sizes.add(axis).write(size) };
     }
@@ -266,13 +264,12 @@ fn allocate<M: Memory>(memory: &mut M, bytes: usize) -> Result<*mut u8> {
     if block.is_null() { Err(Error::OutOfMemory { bytes: bytes as u64 }) } else { Ok(block) }
 }
 
-fn element_count(shape: &[usize]) -> Option<usize> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))
-}
+/// Nothing in memory is larger: compiled code relies on it where it computes with sizes.
+const MAX_BYTES: u64 = 1 << 47;
 
-fn fits(bytes: usize) -> bool {
-    isize::try_from(bytes).is_ok()
+/// The number of elements of a tensor that can be in memory. The axes of one without elements have bounds as if it had some.
+fn element_count(shape: &[usize], element: usize) -> Option<usize> {
+    let bytes = shape.iter().try_fold(element as u64, |bytes, &size| bytes.checked_mul(size.max(1) as u64));
+    bytes.filter(|&bytes| bytes <= MAX_BYTES && usize::try_from(bytes).is_ok())?;
+    Some(shape.iter().product())
 }

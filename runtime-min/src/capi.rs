@@ -5,7 +5,7 @@
 //! caller frees, or null. There is no global state; panics end here.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 use crate::{
-    Context, DType, Error, Model, Result, TensorMut, TensorRef, TensorView, Text,
+    Canceller, Context, DType, Error, Model, Result, TensorMut, TensorRef, TensorView, Text,
     artifact::{Dim, Port, PortKind},
     context::{EntryFn, RunContext},
 };
@@ -31,6 +31,12 @@ pub struct numrsc_context {
     context: Context,
     /// Outputs that have another form here, by position.
     converted: Vec<Option<Converted>>,
+}
+
+/// Ends runs of a context. Used by any number of threads at once.
+#[derive(Debug)]
+pub struct numrsc_canceller {
+    canceller: Canceller,
 }
 
 /// What a running model sees of its surroundings; only the runtime makes one.
@@ -238,6 +244,45 @@ pub unsafe extern "C" fn numrsc_keep_subnormals(context: *mut numrsc_context, ke
         some_mut(context)?.context.keep_subnormals(keep != 0);
         Ok(())
     })
+}
+
+/// Make what ends runs of a context from other threads. It may be freed before or after the context.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn numrsc_canceller_new(
+    context: *mut numrsc_context,
+    canceller: *mut *mut numrsc_canceller,
+) -> *mut numrsc_error {
+    // SAFETY: as above.
+    guard(|| unsafe {
+        let (context, out) = (some_mut(context)?, some_mut(canceller)?);
+        *out = Box::into_raw(Box::new(numrsc_canceller { canceller: context.context.canceller() }));
+        Ok(())
+    })
+}
+
+/// End the run under way, if there is one, and all that follow until `numrsc_reset`. Loops look for it once a round.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn numrsc_cancel(canceller: *const numrsc_canceller) {
+    // SAFETY: null, or from `numrsc_canceller_new`.
+    if let Some(c) = unsafe { canceller.as_ref() } {
+        c.canceller.cancel();
+    }
+}
+
+/// Let runs begin again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn numrsc_reset(canceller: *const numrsc_canceller) {
+    // SAFETY: as above.
+    if let Some(c) = unsafe { canceller.as_ref() } {
+        c.canceller.reset();
+    }
+}
+
+/// Null is allowed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn numrsc_canceller_free(canceller: *mut numrsc_canceller) {
+    // SAFETY: as above.
+    unsafe { free(canceller) }
 }
 
 /// Null is allowed.

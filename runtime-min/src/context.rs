@@ -28,7 +28,8 @@ pub struct RunContext {
     pub(crate) state: u64,
     /// 1 while kernels run in parallel.
     pub(crate) busy: AtomicU32,
-    pub(crate) unused: u32,
+    /// Not 0 if the run is to end: compiled loops look at it, together with `busy`, as one slot that is 0 otherwise.
+    pub(crate) cancel: AtomicU32,
 }
 
 /// An input or output.
@@ -88,6 +89,7 @@ mod tests {
         assert_eq!(offset_of!(RunContext, fn_parallel), 9 * 8);
         assert_eq!(offset_of!(RunContext, state), 10 * 8);
         assert_eq!(offset_of!(RunContext, busy), 11 * 8);
+        assert_eq!(offset_of!(RunContext, cancel), 11 * 8 + 4);
         assert_eq!(size_of::<TensorSlots>(), 4 * 8);
         assert_eq!(size_of::<ElementSlots>(), 10 * 8);
     }

@@ -131,6 +131,9 @@ pub enum Error {
         code: u32,
         message: Text,
     },
+    /// Somebody ended the run by a `Canceller`.
+    #[cfg(feature = "std")]
+    Cancelled,
     /// The C interface was not used as its header says.
     #[cfg(feature = "std")]
     Misuse {
@@ -218,6 +221,8 @@ impl fmt::Display for Error {
                 write!(f, "the compiled model failed with code {code}")
             }
             Error::Failed { message, .. } => write!(f, "{message}"),
+            #[cfg(feature = "std")]
+            Error::Cancelled => write!(f, "the run was stopped"),
             #[cfg(feature = "std")]
             Error::Misuse { what } => write!(f, "wrong call: {what}"),
             Error::Internal { what } => write!(f, "bug in the compiled model: {what}"),

@@ -31,6 +31,10 @@ impl<M> State<M> {
 /// Given where a kernel launches a kernel. Codes of compiled code are positive.
 pub(crate) const NESTED: i32 = -1;
 
+/// Given where a run is to end.
+#[cfg(feature = "std")]
+const CANCELLED: i32 = -2;
+
 /// # Safety
 /// `context` is the context of a run of a `ContextIn<M>`; as for all functions here.
 pub(crate) unsafe extern "C" fn arena<M: Memory>(context: *mut RunContext, bytes: i64) -> *mut u8 {
@@ -77,6 +81,10 @@ pub(crate) unsafe extern "C" fn parallel<M: Memory>(
         let busy = &(*context).busy;
         if busy.load(Ordering::Relaxed) != 0 {
             return NESTED;
+        }
+        #[cfg(feature = "std")]
+        if (*context).cancel.load(Ordering::Relaxed) != 0 {
+            return CANCELLED;
         }
         busy.store(1, Ordering::Relaxed);
         let state = pointer::<State<M>>((*context).state);

@@ -25,6 +25,8 @@ mod arena;
 pub mod artifact;
 mod bind;
 #[cfg(feature = "std")]
+mod cancel;
+#[cfg(feature = "std")]
 pub mod capi;
 pub mod context;
 #[cfg(feature = "std")]
@@ -53,6 +55,8 @@ mod view;
 mod visible;
 
 pub use artifact::{Architecture, Artifact, Manifest};
+#[cfg(feature = "std")]
+pub use cancel::Canceller;
 pub use dtype::{DType, Element};
 pub use error::{Error, Result, Text};
 pub use half::{BF16, F16};

@@ -30,6 +30,8 @@ pub struct ContextIn<M: Memory> {
     table: *mut u64,
     counts: Counts,
     keeps_subnormals: bool,
+    #[cfg(feature = "std")]
+    canceller: Option<crate::Canceller>,
     /// Whether the table holds the outputs of a run.
     has_outputs: bool,
 }
@@ -105,7 +107,16 @@ impl<M: Memory> ContextIn<M> {
         }
         memory.seal();
         let state = State::new(memory, threads);
-        Ok(ContextIn { model: model.clone(), state, table, counts, keeps_subnormals: false, has_outputs: false })
+        Ok(ContextIn {
+            model: model.clone(),
+            state,
+            table,
+            counts,
+            keeps_subnormals: false,
+            #[cfg(feature = "std")]
+            canceller: None,
+            has_outputs: false,
+        })
     }
 
     pub fn model(&self) -> &Model {
@@ -120,6 +131,12 @@ impl<M: Memory> ContextIn<M> {
     /// long for each of them. By default they are taken for 0.
     pub fn keep_subnormals(&mut self, keep: bool) {
         self.keeps_subnormals = keep;
+    }
+
+    /// What ends runs of this context from other threads.
+    #[cfg(feature = "std")]
+    pub fn canceller(&mut self) -> crate::Canceller {
+        self.canceller.get_or_insert_default().clone()
     }
 
     /// How many outputs the model has.
@@ -252,14 +269,23 @@ impl<M: Memory> ContextIn<M> {
             fn_parallel: address(host::parallel::<M> as *const ()),
             state: address(&raw mut self.state),
             busy: AtomicU32::new(0),
-            unused: 0,
+            cancel: AtomicU32::new(0),
         };
+        let context = &raw mut context;
+        #[cfg(feature = "std")]
+        let running = self.canceller.as_ref().map(|c| c.begin(context).ok_or(Error::Cancelled)).transpose()?;
         let callers = FloatMode::current();
         let mode = if self.keeps_subnormals { callers } else { callers.flushing_subnormals() };
         // SAFETY: this is the entry that belongs to the manifest by which the tables were filled and checked.
-        let code = mode.within(|| unsafe { (model.entry())(&raw mut context) });
+        let code = mode.within(|| unsafe { (model.entry())(context) });
+        #[cfg(feature = "std")]
+        drop(running);
         if code == 0 {
             return Ok(());
+        }
+        #[cfg(feature = "std")]
+        if self.canceller.as_ref().is_some_and(crate::Canceller::is_cancelled) {
+            return Err(Error::Cancelled);
         }
         if code == host::NESTED {
             return Err(Error::Internal { what: "a kernel launched a kernel" });

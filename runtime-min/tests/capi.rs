@@ -226,3 +226,23 @@ fn loading_what_is_not_there() {
         assert_eq!(numrsc_format_version(), numrsc_runtime::artifact::FORMAT_VERSION);
     }
 }
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn runs_can_be_ended() {
+    let loaded = Loaded::new(|name| tensor(name, DType::F32, &[-1]), true);
+    let input = numbers(&[1.0f32, 2.0], DType::F32, &[2]);
+    let mut canceller = null_mut();
+    unsafe {
+        assert_eq!(text(numrsc_canceller_new(loaded.context, &raw mut canceller)), "");
+        assert_eq!(loaded.run(&input), "");
+        numrsc_cancel(canceller);
+        assert_eq!(loaded.run(&input), "the run was stopped");
+        numrsc_reset(canceller);
+        assert_eq!(loaded.run(&input), "");
+        numrsc_canceller_free(canceller);
+        numrsc_cancel(null());
+        numrsc_canceller_free(null_mut());
+    }
+    assert_eq!(loaded.run(&input), "");
+}

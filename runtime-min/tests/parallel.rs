@@ -189,3 +189,47 @@ fn models_for_one_thread_get_one() {
     model.run(&mut context, &[]).unwrap();
     assert_eq!(Context::with_threads(&model, 0).unwrap().threads(), 1);
 }
+
+#[test]
+fn runs_end_when_somebody_wants_that() {
+    /// Loops until it is told to end, as compiled code does.
+    unsafe extern "C" fn entry(context: *mut RunContext) -> i32 {
+        let slot = context.cast::<u64>().wrapping_add(11);
+        while unsafe { slot.read_volatile() } == 0 {
+            std::thread::yield_now();
+        }
+        1
+    }
+    let model = common::model(&manifest(), entry);
+    let mut context = Context::with_threads(&model, 1).unwrap();
+    let canceller = context.canceller();
+    std::thread::scope(|scope| {
+        let other = canceller.clone();
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            other.cancel();
+        });
+        assert!(matches!(model.run(&mut context, &[]), Err(Error::Cancelled)));
+    });
+    assert!(canceller.is_cancelled());
+    assert!(matches!(model.run(&mut context, &[]), Err(Error::Cancelled)), "until it is reset");
+
+    // Launches look for it as well.
+    extern "C" fn nothing(_: *const u64, _: i64, _: i64, _: i64) -> i32 {
+        0
+    }
+    unsafe extern "C" fn launches(context: *mut RunContext) -> i32 {
+        while Run(context).parallel(nothing, &[0], 10, 1) == 0 {}
+        1
+    }
+    let model = common::model(&manifest(), launches);
+    let mut context = Context::with_threads(&model, 2).unwrap();
+    let canceller = context.canceller();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            canceller.cancel();
+        });
+        assert!(matches!(model.run(&mut context, &[]), Err(Error::Cancelled)));
+    });
+}

@@ -20,10 +20,10 @@ pub fn options(generator: Generator) -> Options {
 
 /// Compiles by this generator and runs on two threads.
 pub fn executor(generator: Generator) -> Native {
-    Native { options: options(generator), threads: 2 }
+    Native { options: options(generator), threads: 2, timeout: None }
 }
 
 /// With a check of every access, which fails the run where one leaves its buffer.
 pub fn sanitized(generator: Generator) -> Native {
-    Native { options: Options { sanitize: true, ..options(generator) }, threads: 2 }
+    Native { options: Options { sanitize: true, ..options(generator) }, threads: 2, timeout: None }
 }

@@ -1,6 +1,6 @@
 //! `numrsc bench`: how large, how fast to load and to run.
 use super::{
-    BuildArgs, CodeBackend, Failure, Given, ImportArgs, Outcome, bytes, compile,
+    BuildArgs, CodeBackend, Failure, Given, ImportArgs, Outcome, TimeArgs, bytes, compile,
     run::load_artifact,
     seconds, table,
     terminal::{self, say},
@@ -38,6 +38,8 @@ pub(crate) struct Args {
     /// What generates code for a model
     #[arg(long, value_enum, default_value_t)]
     backend: CodeBackend,
+    #[command(flatten)]
+    time: TimeArgs,
     #[command(flatten)]
     import: ImportArgs,
     #[command(flatten)]
@@ -82,9 +84,13 @@ pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Fa
     let mut context = Context::with_threads(&model, thread_count(args.threads)).map_err(failed)?;
     let load_time = start.elapsed();
     drop(compiled);
+    let canceller = context.canceller();
+    // Those that follow do the same.
+    let first_ends = args.time.begin(move || canceller.cancel());
     let times = native::with_inputs(&inputs.values, |tensors| -> Result<Vec<Duration>, Failure> {
         // The first run takes memory and starts threads.
         model.run_in_order(&mut context, tensors).map_err(|e| did_not_run(args, &inputs, &e))?;
+        drop(first_ends);
         let (mut times, begin) = (Vec::new(), Instant::now());
         loop {
             let start = Instant::now();

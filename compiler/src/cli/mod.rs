@@ -20,6 +20,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use numrsc::{
     Error,
     compile::{Generator, Options},
+    deadline::Deadline,
     near,
     onnx::{Model, import},
 };
@@ -243,6 +244,35 @@ fn cache_directory(quiet: bool) -> Option<PathBuf> {
 /// As many threads as asked for, or as the process may use.
 fn thread_count(asked: Option<NonZeroUsize>) -> usize {
     asked.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
+}
+
+/// How long running a model may take.
+#[derive(Debug, clap::Args)]
+struct TimeArgs {
+    /// Stop a run that takes longer
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    timeout: Option<Duration>,
+}
+
+/// How long a run has to notice that it is to end; loops notice at once.
+const GRACE: Duration = Duration::from_secs(5);
+
+impl TimeArgs {
+    /// Call `stop` when the time is over, and end the process if that does not help. Until what is given is dropped.
+    fn begin(&self, stop: impl FnOnce() + Send + 'static) -> Option<[Deadline; 2]> {
+        let time = self.timeout?;
+        let end = move || {
+            show(&format!("the run took longer than {} and does not end", seconds(time)));
+            std::process::exit(UNREADABLE.into());
+        };
+        Some([Deadline::after(time, stop), Deadline::after(time.saturating_add(GRACE), end)])
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|s| *s > 0.0);
+    let time = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+    time.ok_or_else(|| "a time is a number of seconds above 0, such as 2.5".into())
 }
 
 /// Options of commands that import a model.

@@ -1,22 +1,22 @@
 //! `numrsc run`: run a model or an artifact on inputs from files.
 use super::{
-    Backend, BuildArgs, Failure, Given, ImportArgs, Outcome, compile, outputs, table,
+    Backend, BuildArgs, Failure, Given, ImportArgs, Outcome, TimeArgs, compile, outputs, table,
     terminal::{self, tell},
     thread_count,
     values::{self, Port},
 };
-use numrsc::{
-    compile::read_artifact,
-    conformance::{Executor, Reference},
-    native, npy,
-};
-use numrsc_ir::{Data, Elems, Tensor};
-use numrsc_runtime::Model;
+use numrsc::{compile::read_artifact, native, npy};
+use numrsc_ir::{Data, Elems, Tensor, eval_until};
+use numrsc_runtime::{Context, Model};
 use serde_json::json;
 use std::{
     collections::BTreeSet,
     num::NonZeroUsize,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 /// Run a model or an artifact, and show or save its outputs
@@ -45,6 +45,8 @@ pub(crate) struct Args {
     /// What executes a model; an artifact is compiled already [default: llvm]
     #[arg(long, value_enum)]
     backend: Option<Backend>,
+    #[command(flatten)]
+    time: TimeArgs,
     #[command(flatten)]
     import: ImportArgs,
     #[command(flatten)]
@@ -98,7 +100,10 @@ fn run_model(args: &Args, quiet: bool) -> Result<Vec<(String, Data)>, Failure> {
     let (source, func) = super::load(&args.model, &args.import.options(), quiet)?;
     let inputs = inputs(args, &values::inputs_of_model(&source, &func), quiet)?;
     let Some(generator) = args.backend.unwrap_or(Backend::Llvm).generator() else {
-        let outputs = Reference.run(&func, &inputs)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let _deadline = args.time.begin(move || flag.store(true, Ordering::Relaxed));
+        let outputs = eval_until(&func, &inputs, &stop).map_err(|e| e.to_string())?;
         return Ok(func.result_names.into_iter().zip(outputs).collect());
     };
     let artifact = compile::build(&func, &args.model, &args.build.options(generator, None, quiet), quiet)?;
@@ -106,11 +111,17 @@ fn run_model(args: &Args, quiet: bool) -> Result<Vec<(String, Data)>, Failure> {
     artifact.write(file.path())?;
     drop((artifact, func, source));
     let model = load_artifact(file.path())?;
+    // It stays mapped.
+    drop(file);
     run_loaded(args, &model, &inputs)
 }
 
 fn run_loaded(args: &Args, model: &Model, inputs: &[Data]) -> Result<Vec<(String, Data)>, Failure> {
-    let outputs = native::run(model, inputs, thread_count(args.threads)).map_err(|e| terminal::line(&e))?;
+    let mut context = Context::with_threads(model, thread_count(args.threads)).map_err(|e| e.to_string())?;
+    let canceller = context.canceller();
+    let deadline = args.time.begin(move || canceller.cancel());
+    let outputs = native::run_in(model, &mut context, inputs).map_err(|e| terminal::line(&e))?;
+    drop(deadline);
     Ok(model.manifest().outputs().map(|port| port.name.to_owned()).zip(outputs).collect())
 }
 
@@ -154,10 +165,10 @@ fn summary(name: &str, data: &Data) -> Vec<Vec<String>> {
     match data {
         Data::Tensor(t) => {
             let dims: Vec<String> = t.shape().iter().map(ToString::to_string).collect();
-            let first: Vec<String> = match t.elems() {
-                Elems::Float(v) => v.iter().take(6).map(|x| format!("{x:.6}")).collect(),
-                Elems::Int(v) => v.iter().take(6).map(ToString::to_string).collect(),
-                Elems::Str(v) => v.iter().take(6).map(|s| format!("{s:?}")).collect(),
+            let first: Vec<String> = match first(t, 6) {
+                Elems::Float(v) => v.iter().map(|x| format!("{x:.6}")).collect(),
+                Elems::Int(v) => v.iter().map(ToString::to_string).collect(),
+                Elems::Str(v) => v.iter().map(|s| format!("{s:?}")).collect(),
             };
             let more = if t.len() > first.len() { ", …" } else { "" };
             vec![vec![
@@ -170,6 +181,18 @@ fn summary(name: &str, data: &Data) -> Vec<Vec<String>> {
             let mut rows = vec![vec![name.into(), format!("sequence of {}", items.len())]];
             rows.extend(items.iter().enumerate().flat_map(|(i, d)| summary(&format!("{name}[{i}]"), d)));
             rows
+        }
+    }
+}
+
+/// The first elements of a tensor. All of them would take several times its memory.
+fn first(t: &Tensor, most: usize) -> Elems {
+    let n = t.len().min(most);
+    match t.strings() {
+        Some(texts) => Elems::Str(texts[..n].to_vec()),
+        None => {
+            let bytes = t.bytes().slice(..n * t.dtype().size());
+            Tensor::new(t.dtype(), vec![n], bytes).map_or(Elems::Int(vec![]), |part| part.elems())
         }
     }
 }

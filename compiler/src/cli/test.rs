@@ -1,8 +1,8 @@
 //! `numrsc test`: run standard ONNX test folders.
-use super::{Backend, Failure, LevelArgs, Outcome, terminal::say};
+use super::{Backend, Failure, LevelArgs, Outcome, TimeArgs, terminal::say};
 use numrsc::{
     compile,
-    conformance::{self, Executor, Reference},
+    conformance::{self, Executor, Reference, ReferenceWithin},
     native::Native,
 };
 use std::{
@@ -27,6 +27,8 @@ pub(crate) struct Args {
     /// Check every access of memory of compiled models
     #[arg(long)]
     sanitize: bool,
+    #[command(flatten)]
+    time: TimeArgs,
     /// Forget the declared shapes of graph outputs before compiling
     #[arg(long)]
     ignore_declared_shapes: bool,
@@ -43,7 +45,13 @@ pub(crate) struct Args {
 
 impl Args {
     fn executor(&self) -> Box<dyn Executor + Sync> {
-        let Some(generator) = self.backend.generator() else { return Box::new(Reference) };
+        let timeout = self.time.timeout;
+        let Some(generator) = self.backend.generator() else {
+            return match timeout {
+                Some(time) => Box::new(ReferenceWithin(time)),
+                None => Box::new(Reference),
+            };
+        };
         // Tests run side by side already.
         let options = compile::Options {
             generator,
@@ -52,7 +60,7 @@ impl Args {
             jobs: 1,
             ..Default::default()
         };
-        Box::new(Native { options, threads: self.threads.get() })
+        Box::new(Native { options, threads: self.threads.get(), timeout })
     }
 }
 

@@ -190,6 +190,9 @@ fn make(port: &Port, what: Made, seed: u64, size: &dyn Fn(&str) -> Option<i64>) 
     };
     let too_large = || format!("input `{name}` is too large");
     let n = numrsc_ir::tensor::count(&shape).filter(|n| *n < 1 << 40).ok_or_else(too_large)?;
+    // Numbers are wide until they have their type.
+    let wide = if t.dtype.is_float() { size_of::<f64>() } else { size_of::<i128>().max(size_of::<String>()) };
+    numrsc_ir::tensor::room_for(n * (wide + t.dtype.size())).map_err(|e| format!("input `{name}`: {e}"))?;
     let bits = (0..n as u64).map(|i| splitmix64(seed.wrapping_mul(0x1000_0000_01b3).wrapping_add(i)));
     let elems = match t.dtype {
         DType::Str => Elems::Str(vec![String::new(); n]),

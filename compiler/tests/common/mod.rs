@@ -4,8 +4,8 @@ pub(crate) mod browser;
 
 use bytes::Bytes;
 use numrsc::onnx::proto::{
-    Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
-    TensorType, TypeProto, TypeValue, ValueInfoProto,
+    AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
+    TensorProto, TensorShapeProto, TensorType, TypeProto, TypeValue, ValueInfoProto,
 };
 use prost::Message;
 use std::{
@@ -103,6 +103,31 @@ pub(crate) fn symbolic_model() -> Vec<u8> {
         "scale",
         f32s(&[3], &[1.0, 10.0, 100.0]),
     )
+}
+
+/// Takes as long as `x: f32[]` times itself is at least itself, which is for ever where it is 0.
+pub(crate) fn endless_model() -> Vec<u8> {
+    let output = |name: &str| ValueInfoProto { name: name.into(), r#type: None };
+    let scalar = |name: &str, elem_type| {
+        let tensor = TensorType { elem_type, shape: Some(TensorShapeProto::default()) };
+        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+    };
+    let body = GraphProto {
+        name: "body".into(),
+        node: vec![node("Mul", &["state", "state"], "next"), node("GreaterOrEqual", &["next", "state"], "more")],
+        input: vec![scalar("round", 7), scalar("go", 9), scalar("state", F32)],
+        output: vec![output("more"), output("next")],
+        ..GraphProto::default()
+    };
+    let mut repeat = node("Loop", &["", "true", "x"], "y");
+    repeat.attribute = vec![AttributeProto {
+        name: "body".into(),
+        r#type: Some(AttributeType::Graph as i32),
+        g: Some(Box::new(body)),
+        ..AttributeProto::default()
+    }];
+    let truth = TensorProto { data_type: 9, int32_data: vec![1], ..TensorProto::default() };
+    model(&[], vec![repeat], "true", truth)
 }
 
 /// A 3x3 convolution of `x: f32[1, 32, 24, 24]` to as many channels.

@@ -36,6 +36,7 @@ pub(super) fn loop_(
     let program = Program::new(body);
     let mut round = 0;
     while go && round < trips {
+        env.go_on()?;
         let cond = Tensor::from_elems(DType::Bool, vec![], &Elems::Int(vec![1]));
         let mut args = vec![Tensor::from_i64(&[], &[round]).into(), cond.into()];
         args.append(&mut states);

@@ -9,7 +9,15 @@ mod unify;
 mod window;
 
 use crate::{DType, Dim, Elems, Error, Func, Op, Result, Tensor, Type, Value, dim::Sym, tensor};
-use std::{cell::RefCell, collections::HashMap};
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    ops,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 pub use unify::unify;
 
@@ -21,8 +29,54 @@ pub enum Data {
     Tuple(Vec<Data>),
 }
 
-/// The values of the symbols.
-pub type Env = HashMap<Sym, i64>;
+/// The values of the symbols, and what may end the evaluation early.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Env {
+    values: HashMap<Sym, i64>,
+    stop: Stop,
+}
+
+/// A flag that another thread may set; most evaluations have none.
+#[derive(Clone, Debug, Default)]
+struct Stop(Option<Arc<AtomicBool>>);
+
+/// It says nothing about values.
+impl PartialEq for Stop {
+    fn eq(&self, _: &Stop) -> bool {
+        true
+    }
+}
+
+impl Eq for Stop {}
+
+impl Env {
+    pub fn new() -> Env {
+        Env::default()
+    }
+
+    fn go_on(&self) -> Result<(), String> {
+        match &self.stop.0 {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(STOPPED.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ops::Deref for Env {
+    type Target = HashMap<Sym, i64>;
+    fn deref(&self) -> &HashMap<Sym, i64> {
+        &self.values
+    }
+}
+
+impl ops::DerefMut for Env {
+    fn deref_mut(&mut self) -> &mut HashMap<Sym, i64> {
+        &mut self.values
+    }
+}
+
+/// The message of an evaluation that was ended from outside.
+const STOPPED: &str = "the run was stopped";
 
 /// Larger results are refused instead of exhausting the memory.
 const MAX_BYTES: usize = 1 << 33;
@@ -52,6 +106,12 @@ impl From<Tensor> for Data {
 /// Run a function on arguments, one per parameter.
 pub fn eval(func: &Func, args: &[Data]) -> Result<Vec<Data>> {
     Program::new(func).run(args, &mut Env::new())
+}
+
+/// As [`eval`], until somebody sets the flag: that is noticed between two nodes.
+pub fn eval_until(func: &Func, args: &[Data], stop: &Arc<AtomicBool>) -> Result<Vec<Data>> {
+    let mut env = Env { stop: Stop(Some(Arc::clone(stop))), ..Env::default() };
+    Program::new(func).run(args, &mut env)
 }
 
 /// Run one op. Dimensions in its attributes get their values from `env`, which gains the symbols the op defines.
@@ -109,6 +169,7 @@ fn tensor_op(op: &Op, args: &[&Data], env: &Env) -> Result<Tensor, String> {
     let ty = ty.as_tensor().map_err(|e| e.to_string())?;
     let out = ty.static_shape().ok_or_else(|| format!("{ty} has a dimension beyond i64"))?;
     check_size(&out, ty.dtype.size().max(1))?;
+    tensor::room_for(bytes_for(&op, &xs, ty.dtype, &out))?;
     match (&op, &xs[..]) {
         (Op::Iota { axis, .. }, []) => movement::iota(ty.dtype, out, *axis as usize),
         (Op::Map { f }, xs) => elementwise::map(f, xs, out),
@@ -135,6 +196,25 @@ fn tensor_op(op: &Op, args: &[&Data], env: &Env) -> Result<Tensor, String> {
             window::window(x, *f, size, [strides, dilations, &vec![1; size.len()], &numbers(low)], out)
         }
         _ => Err(format!("`{op}` does not take {} operands", xs.len())),
+    }
+}
+
+/// What an op takes of memory until its result is there: the result, and where it computes, all operands and the result as wide numbers.
+fn bytes_for(op: &Op, xs: &[&Tensor], dtype: DType, out: &[usize]) -> usize {
+    let total = |shape: &[usize], each: usize| tensor::count(shape).unwrap_or(usize::MAX).saturating_mul(each);
+    let stored = |d: DType| if d == DType::Str { size_of::<String>() } else { d.size() };
+    let wide = |d: DType| if d.is_float() { 8 } else { 16 };
+    let result = total(out, stored(dtype));
+    match op {
+        Op::Reshape { .. } => 0,
+        Op::Map { .. } | Op::Iota { .. } | Op::Broadcast { .. } | Op::Transpose { .. } => result,
+        Op::Slice { .. } | Op::Pad { .. } | Op::Concat { .. } => result,
+        Op::Gather { .. } => result.saturating_add(total(xs[1].shape(), 24)),
+        _ => {
+            let pairs = if matches!(op, Op::Contract { .. } | Op::Conv { .. }) { 8 } else { 0 };
+            let operands = xs.iter().map(|x| total(x.shape(), wide(x.dtype()) + pairs + stored(x.dtype())));
+            operands.fold(result.saturating_add(total(out, wide(dtype) + pairs)), usize::saturating_add)
+        }
     }
 }
 
@@ -231,6 +311,7 @@ impl<'f> Program<'f> {
                     arg.clone()
                 }
                 op => {
+                    env.go_on().map_err(fail)?;
                     let operands: Vec<&Data> = node.args.iter().filter_map(|a| values[a.0 as usize].as_ref()).collect();
                     let data = eval_op(op, &operands, env).map_err(fail)?;
                     unify(&node.ty, &data, env).map_err(fail)?;

@@ -320,6 +320,8 @@ pub mod context {
     pub const FN_ALLOC: i64 = 7;
     pub const FN_FREE: i64 = 8;
     pub const FN_PARALLEL: i64 = 9;
+    /// 0, unless the run is to end (or kernels run, which entries do not see).
+    pub const CANCEL: i64 = 11;
     pub const SLOTS: i64 = 12;
 
     pub const TENSOR_SLOTS: i64 = 4;

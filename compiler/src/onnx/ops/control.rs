@@ -11,7 +11,13 @@ use numrsc_ir::{
     DType, Dim, Elem, Tensor, Type,
     build::{Graph, LoopOut, X},
 };
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+};
+
+/// A loop that always runs more often than this has not been thought of as one that ends: at a nanosecond a round, it would take 18 minutes.
+const MOST_ROUNDS: i64 = 1 << 40;
 
 onnx_ops! { pub(super) CONTROL in "", |g, cx|
     "If" 1 (cond: Bool) { then_branch: Subgraph, else_branch: Subgraph } => if_(cx, cond);
@@ -46,7 +52,10 @@ fn loop_<'g>(cx: &Ctx<'_, 'g>, trips: Option<X<'g>>, cond: Option<X<'g>>, init: 
     }
     let (names, captures) = cx.captures(&[body])?;
     let limit = trips.map_or_else(|| g.constant(Tensor::from_i64(&[], &[i64::MAX])), Ok)?;
+    let rounds = limit.as_ints().and_then(|n| n.first().copied());
     let start = cond.map_or_else(|| g.scalar(DType::Bool, 1.0), Ok)?;
+    let starts = is_true(start);
+    let endless = Cell::new(false);
     // States that start as an optional and go on as what it holds.
     let held = RefCell::new(BTreeSet::new());
     let (mut last, rows) = g.loop_(limit, start, init, &captures, &|b| {
@@ -62,12 +71,20 @@ fn loop_<'g>(cx: &Ctx<'_, 'g>, trips: Option<X<'g>>, cond: Option<X<'g>>, init: 
             }
         }
         let cond = if cond.is_some() { out[0] } else { b.graph.scalar(DType::Bool, 1.0)? };
+        endless.set(starts && (cond.value() == b.cond.value() || is_true(cond)));
         Ok::<_, Fail>(LoopOut { cond, states, rows })
     })?;
+    if let Some(rounds) = rounds.filter(|&n| endless.get() && n > MOST_ROUNDS) {
+        return Err(format!("the loop runs {rounds} times, as its condition is always true: that does not end").into());
+    }
     for i in held.into_inner() {
         last[i] = last[i].seq_at(g.scalar(DType::I64, 0.0)?)?;
     }
     Ok([last, rows].concat())
+}
+
+fn is_true(x: X<'_>) -> bool {
+    x.as_ints().as_deref() == Some(&[1])
 }
 
 /// A scalar, with the one axis that some exporters declare for it.

@@ -3,6 +3,8 @@ use numrsc_ir::{DType, Dim, Op, Result, ScatterFn, Tensor, build::X, refuse};
 
 /// Bounds this far out mean "to the end".
 const FAR: i64 = i32::MAX as i64;
+/// The longest that an axis may be.
+const FARTHEST: i64 = 1 << 47;
 
 /// Number of elements of a tensor whose structure must be known, such as a list of axes.
 pub(super) fn static_len(x: X<'_>) -> Result<usize> {
@@ -75,7 +77,8 @@ pub(super) fn slice<'g>(
     let mut picked = x;
     for i in 0..rank {
         let n = x.shape()[i].clone();
-        let step = known(steps[i]).and_then(|s| s.as_const());
+        // No axis is as long as this: beyond it, all steps mean the same.
+        let step = known(steps[i]).and_then(|s| s.as_const()).map(|s| s.clamp(-FARTHEST, FARTHEST));
         if step == Some(0) {
             refuse!("a step is 0");
         }
@@ -138,7 +141,7 @@ fn symbolic_bounds(start: &Dim, end: &Dim, step: i64, n: &Dim) -> Option<(Dim, D
         None => from_start(end)?.greater(&Dim::Const(-1)),
     };
     let span = (&first - &end).greater(&Dim::ZERO);
-    Some((first, span.ceil_div(&Dim::Const(step.checked_neg()?))))
+    Some((first, span.ceil_div(&Dim::Const(-step))))
 }
 
 /// First element and number of elements, computed at run time and bound to symbols.

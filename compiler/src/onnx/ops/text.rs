@@ -79,7 +79,7 @@ impl Pool {
                 grams.insert(n, found.into_iter().collect());
             }
         }
-        let size = indexes.iter().max().and_then(|m| usize::try_from(m + 1).ok());
+        let size = indexes.iter().max().and_then(|m| usize::try_from(m.checked_add(1)?).ok());
         let size = size.filter(|s| *s < 1 << 31).ok_or("`ngram_indexes` is not a list of places in the output")?;
         Ok(Pool { grams, size, strings: is_strings })
     }

@@ -1,8 +1,8 @@
 //! What the type rules could not prove about sizes is checked before a node runs, so that no kernel leaves its buffers.
 use super::{Entry, Frame};
-use crate::Result;
+use crate::{Result, scalar};
 use numrsc_ir::{
-    Dim, Op, Type, Value,
+    Dim, Op, TensorType, Type, Value,
     kernel::{Compare, V},
 };
 
@@ -16,6 +16,8 @@ impl Entry {
         };
         match &node.op {
             Op::Param { .. } | Op::If { .. } | Op::Loop { .. } | Op::Get { .. } => return Ok(()),
+            // Where it is used, it is computed without checks.
+            Op::Size { dim } if !self.bounds.fits(dim) => drop(self.size(&mut frame.sizes, dim)?),
             Op::Map { .. } => {
                 let first = shape(0);
                 for i in 1..node.args.len() {
@@ -102,6 +104,22 @@ impl Entry {
             for d in &t.shape {
                 self.require_size(&mut frame.sizes, d)?;
             }
+            // These give what is in memory, in sizes that they define.
+            if !matches!(node.op, Op::Compress { .. } | Op::SeqAt { .. }) {
+                self.require_count(frame, t)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of a tensor are a number, also where nothing stores it: kernels compute places in it.
+    fn require_count(&mut self, frame: &mut Frame<'_>, t: &TensorType) -> Result<()> {
+        if t.shape.iter().all(|d| d.as_const().is_some()) {
+            return Ok(());
+        }
+        let bytes = &Dim::product(&t.shape) * &Dim::Const(scalar::memory(t.dtype).size());
+        if !self.bounds.fits(&bytes) {
+            self.size(&mut frame.sizes, &bytes)?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use crate::{
 use numrsc_ir::{
     Dim, Func, Op, Type, Value,
     dim::Sym,
-    kernel::{Binary, Block, Compare, Elem, Host, Kind, Ty, V, build::Builder},
+    kernel::{Binary, Block, Compare, Elem, Host, Kind, Ty, V, build::Builder, context},
 };
 use std::collections::HashMap;
 
@@ -105,6 +105,7 @@ impl Entry {
             b.and(more, carried[1])
         });
         let inside = open.inside.clone();
+        self.poll();
         let mut now = inside[2..].iter().copied();
         let states_now: Vec<State> = all.iter().map(|s| s.with_carried(&mut now)).collect();
         let rows_now: Vec<Vec<V>> = rows.iter().map(|r| now.by_ref().take(r.carried.len()).collect()).collect();
@@ -183,6 +184,18 @@ impl Entry {
             }
         }
         self.give_tuple(frame, v, types, &results)
+    }
+
+    /// End the run if somebody wants that. A device has nobody who could.
+    fn poll(&mut self) {
+        if self.shared.device {
+            return;
+        }
+        let (wanted, zero) = (self.context_slot(Ty::I64, context::CANCEL), self.b.i64(0));
+        let go_on = self.b.compare(Compare::Eq, wanted, zero);
+        let place = std::mem::take(&mut self.shared.place);
+        self.demand(go_on, "the run was stopped");
+        self.shared.place = place;
     }
 
     /// Memory for the rows of all rounds.

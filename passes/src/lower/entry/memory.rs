@@ -354,8 +354,7 @@ impl Entry {
             self.b.define(b.pointer, arena, offset);
         }
         self.b.step_forward(later);
-        let named = |d: &Dim| d.subst(&|s| self.plan.names.get(s).map(|n| Dim::sym(n.clone())));
-        let times = |b: &Planned| (named(&b.bytes), b.lifetime);
+        let times = |b: &Planned| (self.named(&b.bytes), b.lifetime);
         MemoryPlan {
             fixed: varying.is_empty().then_some((base + ALIGN) as u64),
             fixed_buffers: fixed.iter().map(times).collect(),
@@ -363,6 +362,11 @@ impl Entry {
             buffers: varying.iter().map(times).collect(),
             heap: self.plan.heap,
         }
+    }
+
+    /// An expression over values of the entry by the names of sizes.
+    pub(super) fn named(&self, d: &Dim) -> Dim {
+        d.subst(&|s| self.plan.names.get(s).map(|n| Dim::sym(n.clone())))
     }
 
     /// The bytes of the arena and the offsets of buffers above `base`. Their order is that of the typical case; each lies above all that live at the

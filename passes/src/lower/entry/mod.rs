@@ -1,4 +1,5 @@
 //! The entry function: compiled code that checks inputs, computes sizes, and launches the kernels in order. Nested functions become part of it.
+mod bounds;
 mod checks;
 mod control;
 mod memory;
@@ -71,6 +72,9 @@ pub(crate) struct Entry {
     copy: Option<FuncId>,
     /// Bytes that kernels read and write.
     moved: u64,
+    bounds: bounds::Bounds,
+    /// The size that is being computed, for messages.
+    sizing: Option<Dim>,
 }
 
 /// A function in the course of being lowered.
@@ -104,6 +108,8 @@ impl Entry {
             plan: Plan::default(),
             copy: None,
             moved: 0,
+            bounds: bounds::Bounds::default(),
+            sizing: None,
         }
     }
 
@@ -135,6 +141,7 @@ impl Entry {
             let data = self.b.load(Ty::PTR, inputs, data);
             args.push(match func.ty(p) {
                 Type::Tensor(t) => {
+                    self.bounds.note(t);
                     let sizes = self.b.load(Ty::PTR, inputs, sizes);
                     let sizes = (0..t.rank() as i64).map(|a| {
                         let a = self.b.i64(a);

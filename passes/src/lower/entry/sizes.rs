@@ -8,6 +8,9 @@ use numrsc_ir::{
 };
 use std::collections::HashMap;
 
+/// Expressions that are longer than this are not shown.
+const LONGEST: usize = 120;
+
 /// The values of symbols and of expressions over them, as far as they were computed.
 #[derive(Clone, Default)]
 pub(crate) struct Sizes {
@@ -32,6 +35,23 @@ impl Entry {
         {
             return Ok(v);
         }
+        let mut open = false;
+        d.for_each_sym(&mut |_| open = true);
+        if !open {
+            // A number that is none of 64 bits: what needs it can never run.
+            self.shared.refuse(&format!("the size {d} is beyond 64 bits"));
+            return Ok(self.b.i64(0));
+        }
+        let outer = self.sizing.clone();
+        self.sizing.get_or_insert_with(|| d.clone());
+        let v = self.sum(sizes, d);
+        self.sizing = outer;
+        let v = v?;
+        sizes.known.insert(d.clone(), v);
+        Ok(v)
+    }
+
+    fn sum(&mut self, sizes: &mut Sizes, d: &Dim) -> Result<V> {
         let mut sum = None;
         for t in d.terms() {
             let mut product = self.b.i64(t.coef);
@@ -44,9 +64,7 @@ impl Entry {
                 Some(s) => self.checked_add(s, product),
             });
         }
-        let v = sum.expect("not a constant");
-        sizes.known.insert(d.clone(), v);
-        Ok(v)
+        Ok(sum.expect("not a constant"))
     }
 
     fn atom(&mut self, sizes: &mut Sizes, a: &Atom) -> Result<V> {
@@ -113,8 +131,12 @@ impl Entry {
 
     pub(super) fn checked_mul(&mut self, x: V, y: V) -> V {
         let product = self.b.mul(x, y);
+        if let Some([x, y]) = self.numbers([x, y]) {
+            self.number_fits(x.checked_mul(y));
+            return product;
+        }
         let trivial = |v: Option<u64>| matches!(v, Some(0 | 1));
-        if self.b.as_const(product).is_some() || trivial(self.b.as_const(x)) || trivial(self.b.as_const(y)) {
+        if trivial(self.b.as_const(x)) || trivial(self.b.as_const(y)) {
             return product;
         }
         // Floats tell the magnitude of the product well enough.
@@ -130,7 +152,11 @@ impl Entry {
 
     pub(super) fn checked_add(&mut self, x: V, y: V) -> V {
         let sum = self.b.add(x, y);
-        if self.b.as_const(sum).is_some() || sum == x || sum == y {
+        if let Some([x, y]) = self.numbers([x, y]) {
+            self.number_fits(x.checked_add(y));
+            return sum;
+        }
+        if sum == x || sum == y {
             return sum;
         }
         // It overflowed if both operands have the sign that the sum has not.
@@ -140,10 +166,26 @@ impl Entry {
         sum
     }
 
+    /// The values, if both are known.
+    fn numbers(&self, values: [V; 2]) -> Option<[i64; 2]> {
+        let [x, y] = values.map(|v| self.b.as_const(v));
+        Some([x?.cast_signed(), y?.cast_signed()])
+    }
+
+    /// What is known to be too large fails where it is computed, which may be never.
+    fn number_fits(&mut self, number: Option<i64>) {
+        if number.is_none() {
+            let (zero, one) = (self.b.i64(0), self.b.i64(1));
+            self.overflow_unless(Compare::Eq, zero, one);
+        }
+    }
+
     fn overflow_unless(&mut self, op: Compare, x: V, y: V) {
         let fits = self.b.compare(op, x, y);
         let place = std::mem::take(&mut self.shared.place);
-        let code = self.shared.message("a size is too large");
+        let text = self.sizing.as_ref().map(|d| self.named(d).to_string()).filter(|text| text.len() <= LONGEST);
+        let code =
+            self.shared.message(&text.map_or("a size is too large".into(), |d| format!("the size {d} is too large")));
         self.shared.place = place;
         self.b.check(fits, code);
     }
