@@ -39,6 +39,9 @@ typedef enum numrsc_dtype {
   NUMRSC_I2 = 26,
 } numrsc_dtype;
 
+// Ends runs of a context. Used by any number of threads at once.
+typedef struct numrsc_canceller numrsc_canceller;
+
 // What a thread needs to run a model. Used by one thread at a time.
 typedef struct numrsc_context numrsc_context;
 
@@ -137,6 +140,19 @@ struct numrsc_error *numrsc_context_new(const struct numrsc_model *model,
 // hundred times as long for each of them.
 struct numrsc_error *numrsc_keep_subnormals(struct numrsc_context *context,
                                             int32_t keep);
+
+// Make what ends runs of a context from other threads. It may be freed before or after the context.
+struct numrsc_error *numrsc_canceller_new(struct numrsc_context *context,
+                                          struct numrsc_canceller **canceller);
+
+// End the run under way, if there is one, and all that follow until `numrsc_reset`. Loops look for it once a round.
+void numrsc_cancel(const struct numrsc_canceller *canceller);
+
+// Let runs begin again.
+void numrsc_reset(const struct numrsc_canceller *canceller);
+
+// Null is allowed.
+void numrsc_canceller_free(struct numrsc_canceller *canceller);
 
 // Null is allowed.
 void numrsc_context_free(struct numrsc_context *context);

@@ -493,7 +493,7 @@ fn sizes_of_the_run_that_are_too_large_are_named() {
         name: "repeats".into(),
         data_type: 7,
         dims: vec![3],
-        int64_data: vec![1 << 20; 3],
+        int64_data: vec![1 << 12; 3],
         ..Default::default()
     }];
     let func = imported(&model(graph)).expect("a model of open sizes");

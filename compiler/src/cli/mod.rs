@@ -262,7 +262,7 @@ impl TimeArgs {
     fn begin(&self, stop: impl FnOnce() + Send + 'static) -> Option<[Deadline; 2]> {
         let time = self.timeout?;
         let end = move || {
-            show(&format!("the run took longer than {} and does not end", seconds(time)));
+            terminal::error(&format!("the run took longer than {} and does not end", seconds(time)));
             std::process::exit(UNREADABLE.into());
         };
         Some([Deadline::after(time, stop), Deadline::after(time.saturating_add(GRACE), end)])
