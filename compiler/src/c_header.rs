@@ -3,15 +3,20 @@ use crate::compile::Artifact;
 use numrsc_passes::lower;
 use numrsc_runtime::{
     DType,
-    artifact::{DATA_ALIGN, DimSpec, FORMAT_VERSION, PortSpec, PortTypeSpec},
+    artifact::{DATA_ALIGN, DimSpec, FORMAT_VERSION, LabelsSpec, PortSpec, PortTypeSpec},
 };
+use std::collections::BTreeMap;
 
 /// What a C program includes to use the names of an object, which start with `symbol`.
 /// `needs` are what the object asks of the linker.
 pub fn header(artifact: &Artifact, symbol: &str, needs: &[String]) -> String {
     let manifest = &artifact.manifest;
-    let ports = |ports: &[PortSpec]| -> String {
-        ports.iter().map(|p| format!(" *   {}: {}\n", comment(&p.name), comment(&p.type_text))).collect()
+    let ports = |ports: &[PortSpec], labels: &BTreeMap<usize, LabelsSpec>| -> String {
+        let line = |(i, p): (usize, &PortSpec)| {
+            let labels = labels.get(&i).map_or(String::new(), |l| format!(" for {}", comment(&l.to_string())));
+            format!(" *   {}: {}{labels}\n", comment(&p.name), comment(&p.type_text))
+        };
+        ports.iter().enumerate().map(line).collect()
     };
     let features = match &manifest.cpu_features[..] {
         [] => String::new(),
@@ -25,7 +30,7 @@ pub fn header(artifact: &Artifact, symbol: &str, needs: &[String]) -> String {
         ),
     };
     let (model, producer, triple) = (comment(&manifest.model), &manifest.producer, &manifest.target_triple);
-    let (inputs, outputs) = (ports(&manifest.inputs), ports(&manifest.outputs));
+    let (inputs, outputs) = (ports(&manifest.inputs, &BTreeMap::new()), ports(&manifest.outputs, &manifest.labels));
     let (by_itself, context, run) = match Run::of(artifact, symbol) {
         Some(run) => {
             (run.introduction(), CONTEXT.replace("VERSION", &FORMAT_VERSION.to_string()), run.functions(artifact))

@@ -2,13 +2,13 @@
 use crate::{Error, Result, native::runtime_type, onnx, output};
 use bytes::Bytes;
 use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
-use numrsc_ir::{Dim, Func, Type, Value, dim::Sym, types::Elem};
+use numrsc_ir::{Dim, Func, Tensor, Type, Value, dim::Sym, types::Elem};
 use numrsc_passes::{
     Level, Machine,
     lower::{self, Lowered, MemoryPlan, Tuning},
 };
 use numrsc_runtime::artifact::{
-    Architecture, Builder, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec,
+    Architecture, Builder, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec,
 };
 use std::{
     borrow::Cow,
@@ -456,6 +456,14 @@ fn manifest(func: &Func, name: &str, codegen: &Codegen, lowered: &Lowered, compi
         kernels: kernels
             .map(|((f, &offset), stats)| KernelSpec { name: f.name.clone(), offset, length: stats.bytes as u64 })
             .collect(),
+        labels: func.result_labels.iter().map(|(&i, l)| (i, labels(l))).collect(),
+    }
+}
+
+fn labels(labels: &Tensor) -> LabelsSpec {
+    match labels.strings() {
+        Some(texts) => LabelsSpec::Texts(texts.to_vec()),
+        None => LabelsSpec::Integers(labels.to_i64s().unwrap_or_default()),
     }
 }
 

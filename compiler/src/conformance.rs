@@ -114,7 +114,11 @@ fn run_set(set: &Path, model: &Model, func: &Func, executor: &dyn Executor, sett
     }
     for (i, (output, got)) in graph.output.iter().zip(&got).enumerate() {
         let ty = output.r#type.clone().unwrap_or_default();
-        let want = load_data(&set.join(format!("output_{i}.pb")), &ty)?;
+        let file = set.join(format!("output_{i}.pb"));
+        let want = match func.result_labels.get(&i) {
+            Some(labels) => onnx::load_value(&file, &ty).map_err(|e| e.to_string())?.rows(labels)?.into(),
+            None => load_data(&file, &ty)?,
+        };
         let settings = Settings { atol: settings.atols.get(i).copied().unwrap_or(settings.atol), ..settings.clone() };
         compare(got, &want, &settings, random).map_err(|e| format!("output {i} `{}`: {e}", output.name))?;
     }

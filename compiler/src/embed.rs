@@ -22,7 +22,7 @@ use crate::{
 use numrsc_passes::{Level, lower};
 use numrsc_runtime::{
     DType,
-    artifact::{DATA_ALIGN, DimSpec, PortSpec, PortTypeSpec},
+    artifact::{DATA_ALIGN, DimSpec, LabelsSpec, PortSpec, PortTypeSpec},
 };
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
@@ -177,6 +177,28 @@ fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
     let values = outputs.iter().enumerate().map(|(i, p)| p.value(i));
     let borrows = if outputs.is_empty() { quote!() } else { quote!(<'a>) };
     let lends = if outputs.is_empty() { quote!() } else { quote!(<'_>) };
+    let labels = manifest.labels.iter().map(|(&i, labels)| {
+        let port = &outputs[i];
+        let ident = format_ident!("{}_LABELS", port.ident.to_string().to_ascii_uppercase());
+        let doc = format!("What the entries along the last axis of `{}` stand for.", port.ident);
+        let (ty, values) = match labels {
+            LabelsSpec::Integers(numbers) => (quote!(i64), quote!([#(#numbers),*])),
+            LabelsSpec::Texts(texts) => (quote!(&'static str), quote!([#(#texts),*])),
+        };
+        let count = Literal::usize_unsuffixed(match labels {
+            LabelsSpec::Integers(numbers) => numbers.len(),
+            LabelsSpec::Texts(texts) => texts.len(),
+        });
+        quote!(#[doc = #doc] pub const #ident: [#ty; #count] = #values;)
+    });
+    let labels = (!manifest.labels.is_empty()).then(|| {
+        quote! {
+            #[allow(dead_code)]
+            impl #results #lends {
+                #(#labels)*
+            }
+        }
+    });
     let fixed_memory = memory_bytes(artifact, &inputs, &outputs).map(|bytes| {
         let bytes = Literal::u64_unsuffixed(bytes);
         quote! {
@@ -202,6 +224,8 @@ fn module(artifact: &Artifact, name: &str, symbol: &str) -> Result<String> {
         pub struct #results #borrows {
             #(#fields,)*
         }
+
+        #labels
 
         ::numrsc_runtime::with_allocator! {
             #[allow(dead_code)]

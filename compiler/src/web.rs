@@ -11,7 +11,7 @@ use crate::{
 use numrsc_codegen::llvm::Llvm;
 use numrsc_runtime::{
     DType,
-    artifact::{Architecture, DATA_ALIGN, DimSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec},
+    artifact::{Architecture, DATA_ALIGN, DimSpec, LabelsSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec},
 };
 use serde_json::{Value, json};
 use std::{
@@ -85,10 +85,16 @@ fn description(manifest: &ManifestSpec) -> Result<Value> {
         };
         ports.iter().filter_map(describe).collect()
     };
-    let (inputs, outputs) = (ports(&manifest.inputs, "input"), ports(&manifest.outputs, "output"));
+    let (inputs, mut outputs) = (ports(&manifest.inputs, "input"), ports(&manifest.outputs, "output"));
     if !problems.is_empty() {
         let problems = problems.join(", ");
         return Err(Error::Codegen(format!("models for the web take and give tensors of numbers, but {problems}")));
+    }
+    for (&i, labels) in &manifest.labels {
+        outputs[i]["labels"] = match labels {
+            LabelsSpec::Integers(numbers) => json!(numbers),
+            LabelsSpec::Texts(texts) => json!(texts),
+        };
     }
     let ManifestSpec { model, producer, failures, .. } = manifest;
     Ok(json!({
@@ -194,6 +200,7 @@ mod tests {
             peak: SizeSpec::Fixed(0),
             needs_heap: false,
             single_threaded: false,
+            labels: Default::default(),
             failures: vec!["too bad".into()],
             kernels: vec![],
         }

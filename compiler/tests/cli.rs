@@ -1,7 +1,10 @@
 //! The command as a user calls it: what it prints, what it writes, and how it ends.
 mod common;
 
-use common::{Place, sample, stderr, stdout, symbolic_model, write_test_folder};
+use common::{Place, labelled_model, sample, stderr, stdout, symbolic_model, write_test_folder};
+use numrsc::onnx::proto::{ModelProto, NodeProto};
+use numrsc_ir::Tensor;
+use prost::Message;
 use std::process::Output;
 
 fn numrsc(args: &[&str]) -> Output {
@@ -54,6 +57,41 @@ fn run_writes_one_file_per_output() {
     assert!(stderr(&missing).contains("tensor_5: f32["), "{}", stderr(&missing));
     let unknown = numrsc(&["run", &model, "--input", "nonsense=x.npy"]);
     assert!(stderr(&unknown).contains("no input `nonsense`; its inputs are `tensor_5`"), "{}", stderr(&unknown));
+}
+
+/// What ONNX calls a list of maps is a table with labels, and shown as a list of maps again.
+#[test]
+fn tables_have_labels() {
+    let place = Place::new();
+    std::fs::write(place.path("pets.onnx"), labelled_model()).unwrap();
+    let x = Tensor::from_f32(&[2, 2], &[0.25, 1.5, 1.0, 0.0]);
+    numrsc::npy::write(&place.path("x.npy"), &x).unwrap();
+    place.succeed(&["compile", "pets.onnx", "-o", "pets.nrsc"]);
+    for how in [&["pets.nrsc"][..], &["pets.onnx"], &["pets.onnx", "--backend", "reference"]] {
+        let shown = place.succeed(&[&["run", "--input", "x=x.npy"], how].concat());
+        let maps = r#"[{"cat": 0.250000, "dog": 0.750000}, {"cat": 1.000000, "dog": 0.000000}]"#;
+        assert!(shown.contains("list of 2 maps") && shown.contains(maps), "{shown}");
+    }
+    assert!(place.succeed(&["inspect", "pets.nrsc"]).contains(r#"for ["cat","dog"]"#));
+    let json: serde_json::Value = serde_json::from_str(&place.succeed(&["inspect", "--json", "pets.nrsc"])).unwrap();
+    assert_eq!(json["outputs"][0]["labels"], serde_json::json!(["cat", "dog"]));
+    place.succeed(&["compile", "pets.onnx", "--emit", "obj", "-o", "pets.o"]);
+    let header = std::fs::read_to_string(place.path("pets.h")).unwrap();
+    assert!(header.contains(r#"y: f32[batch, 2] for ["cat", "dog"]"#), "{header}");
+    // A map that the model goes on with is refused, with what to do.
+    let mut model = ModelProto::decode(&labelled_model()[..]).unwrap();
+    let graph = model.graph.as_mut().unwrap();
+    let after = NodeProto {
+        input: vec!["y".into()],
+        output: vec!["z".into()],
+        op_type: "Identity".into(),
+        ..NodeProto::default()
+    };
+    graph.node.push(after);
+    graph.output[0].name = "z".into();
+    std::fs::write(place.path("between.onnx"), model.encode_to_vec()).unwrap();
+    let refused = stderr(&place.numrsc(&["check", "between.onnx"]));
+    assert!(refused.contains("outputs of the model only") && refused.contains("zipmap=False"), "{refused}");
 }
 
 #[test]

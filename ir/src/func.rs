@@ -1,8 +1,8 @@
 //! Functions: a topologically ordered list of nodes. Pushing a node infers its type and shares identical nodes, so
 //! common subexpressions never exist twice.
-use crate::{Dim, Op, Result, Type, dim::Sym};
+use crate::{Dim, Op, Result, Tensor, Type, dim::Sym};
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     hash::{Hash, Hasher},
 };
@@ -26,6 +26,9 @@ pub struct Func {
     /// Names of parameters and results, for people and for calling by name; empty in nested functions.
     pub param_names: Vec<String>,
     pub result_names: Vec<String>,
+    /// What the entries along the last axis of a result stand for, by its position: the classes of a table of
+    /// probabilities, say, as a vector of i64 or of strings. Results without an entry have no labels.
+    pub result_labels: BTreeMap<usize, Tensor>,
     shared: HashMap<(Op, Vec<Value>), Value>,
 }
 
@@ -34,10 +37,15 @@ impl Func {
         Func::default()
     }
 
-    /// An empty function whose parameters and results will have the names that they have here.
+    /// An empty function whose parameters and results will have the names and labels that they have here.
     #[must_use]
     pub fn named_alike(&self) -> Func {
-        Func { param_names: self.param_names.clone(), result_names: self.result_names.clone(), ..Func::default() }
+        Func {
+            param_names: self.param_names.clone(),
+            result_names: self.result_names.clone(),
+            result_labels: self.result_labels.clone(),
+            ..Func::default()
+        }
     }
 
     pub fn nodes(&self) -> &[Node] {
@@ -212,6 +220,7 @@ impl PartialEq for Func {
             && self.results == o.results
             && self.param_names == o.param_names
             && self.result_names == o.result_names
+            && self.result_labels == o.result_labels
     }
 }
 

@@ -495,6 +495,9 @@ impl<'t> Parser<'t> {
             }
             let v = self.named_value(&mut names)?;
             self.defined(&f, v)?;
+            if self.take("labels") {
+                f.result_labels.insert(results.len(), self.tensor()?);
+            }
             results.push(v);
         }
         f.result_names = self.all_or_none(names, results.len())?;

@@ -67,7 +67,14 @@ fn write_func(f: &Func, depth: usize, detail: Detail, out: &mut String) {
         .results()
         .iter()
         .enumerate()
-        .map(|(i, r): (usize, &Value)| format!("{r}{}", name(&f.result_names, i)))
+        .map(|(i, r): (usize, &Value)| {
+            let mut text = format!("{r}{}", name(&f.result_names, i));
+            if let Some(labels) = f.result_labels.get(&i) {
+                text.push_str(" labels ");
+                write_tensor(labels, detail, &mut text);
+            }
+            text
+        })
         .collect();
     let _ =
         write!(out, "{margin}  return{}{}\n{margin}}}", if results.is_empty() { "" } else { " " }, results.join(", "));

@@ -1,5 +1,5 @@
 //! The rules every function keeps, checked. All violations are listed, each with its place.
-use crate::{Error, Func, Node, Op, Result, Type, Value, dim::Sym, func::node_syms, parse::MAX_DEPTH};
+use crate::{DType, Dim, Error, Func, Node, Op, Result, Type, Value, dim::Sym, func::node_syms, parse::MAX_DEPTH};
 use std::{
     collections::{BTreeSet, HashSet},
     fmt::Display,
@@ -67,6 +67,28 @@ fn check(func: &Func, outer: &Scope<'_>, prefix: &str, depth: usize, found: &mut
     }
     check_names(&func.param_names, params, "parameter", prefix, found);
     check_names(&func.result_names, func.results().len(), "result", prefix, found);
+    check_labels(func, prefix, found);
+}
+
+/// Labels are a vector of integers or strings, one for each entry along the last axis of a tensor.
+fn check_labels(func: &Func, prefix: &str, found: &mut Vec<String>) {
+    for (&i, labels) in &func.result_labels {
+        let ty = func.results().get(i).and_then(|r| func.nodes().get(r.0 as usize)).map(|n| &n.ty);
+        let width = match ty {
+            Some(Type::Tensor(t)) => t.shape.last().and_then(Dim::as_usize),
+            _ => None,
+        };
+        let sound = matches!(labels.dtype(), DType::I64 | DType::Str) && labels.shape().len() == 1;
+        if !sound || width != Some(labels.len()) {
+            found.push(format!(
+                "{prefix}result {i} is {}, which its labels do not fit",
+                match ty {
+                    Some(ty) => ty.to_string(),
+                    None => "missing".into(),
+                }
+            ));
+        }
+    }
 }
 
 fn check_param(v: Value, node: &Node, params: usize, report: &mut dyn FnMut(&dyn Display)) {

@@ -74,7 +74,12 @@ fn strings_and_names_read_back() {
     let mut f = constant(Tensor::from_strings(vec![3, 3], strings.clone()).unwrap());
     f.set_results(vec![f.results()[0]; odd.len()]);
     f.result_names = strings;
+    f.result_labels.insert(1, Tensor::from_strings(vec![3], f.result_names[..3].to_vec()).unwrap());
+    f.result_labels.insert(2, Tensor::from_i64(&[3], &[-1, 0, i64::MAX]));
     reads_back(&f);
+    verify(&f).unwrap();
+    f.result_labels.insert(3, Tensor::from_i64(&[2], &[0, 1]));
+    assert!(verify(&f).unwrap_err().to_string().contains("labels"));
 }
 
 /// `if(c) { if(c) { … } }`, with `depth` functions inside each other, the outermost included.

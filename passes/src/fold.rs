@@ -160,6 +160,7 @@ fn with_constants(func: &Func, constants: &HashMap<usize, Tensor>) -> Result<Fun
     }
     out.set_results(func.results().iter().map(|r| placed[r]).collect());
     out.result_names.clone_from(&func.result_names);
+    out.result_labels.clone_from(&func.result_labels);
     Ok(out)
 }
 

@@ -25,6 +25,14 @@ pub fn sizes(models: &[&str]) -> PathBuf {
     run("sizes.py", models).join("sizes")
 }
 
+/// Make the exports of a part of `exports.py` (at once if they are there) and give the folder they lie in.
+///
+/// # Panics
+/// As [`fetch`].
+pub fn exports(part: &str) -> PathBuf {
+    run("exports.py", &[part])
+}
+
 fn run(script: &str, args: &[&str]) -> PathBuf {
     let script = root().join("tests/corpus").join(script);
     let status = Command::new("python3").arg(&script).args(args).status().expect("python3 can be started");

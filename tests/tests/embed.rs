@@ -1,7 +1,14 @@
 //! Models as parts of a program: a crate outside of the workspace whose build script compiles some, of fixed and of open sizes, and of floats of 16 bits.
-use numrsc::conformance;
+use numrsc::{
+    conformance,
+    onnx::proto::{
+        AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
+        OperatorSetIdProto, TensorShapeProto, TensorType, TypeProto, TypeValue, ValueInfoProto,
+    },
+};
 use numrsc_ir::{Data, Tensor};
 use numrsc_tests::{corpus, outside::Outside};
+use prost::Message;
 use std::{fs, path::Path, process::Command};
 
 const MANIFEST: &str = r#"
@@ -28,6 +35,7 @@ fn main() {
     numrsc::Build::new("digits.onnx").compile();
     numrsc::Build::new("models/tags.onnx").name("tagger").compile();
     numrsc::Build::new("halves.onnx").compile();
+    numrsc::Build::new("classes.onnx").compile();
 }
 "#;
 
@@ -38,6 +46,7 @@ use std::{env, fs, mem::MaybeUninit};
 numrsc_runtime::include_model!("digits");
 numrsc_runtime::include_model!("tagger");
 numrsc_runtime::include_model!("halves");
+numrsc_runtime::include_model!("classes");
 
 fn main() -> Result<()> {
     let [image, words, batch, length]: [String; 4] = env::args().skip(1).collect::<Vec<_>>().try_into().unwrap();
@@ -61,6 +70,12 @@ fn main() -> Result<()> {
     let larger: &[F16; 3] = halves.run(&[1.0, 2.5, -3.0].map(F16::from_f32), &[0.5, 4.0, -0.25].map(F16::from_f32))?.result;
     assert_eq!(larger.map(f32::from), [1.0, 4.0, -0.25]);
 
+    // A list of maps is a table with labels.
+    let mut classes = Classes::new()?;
+    let table: Array<'_, f32, 2> = classes.run(Array::new(&[0.5, 0.25], [1, 2]))?.y;
+    assert_eq!((table.shape, table.data), ([1, 2], &[0.5, 0.25][..]));
+    assert_eq!(ClassesOutputs::Y_LABELS, [-3i64, 7]);
+
     for x in digits.as_flattened().iter().chain(tags.data) {
         println!("{x}");
     }
@@ -80,10 +95,44 @@ fn embedded(models: &Path, suite: &Path) -> Outside {
     }
     // The same versions of what the compiler needs.
     fs::copy(root.join("Cargo.lock"), this.path("Cargo.lock")).unwrap();
+    fs::write(this.path("classes.onnx"), labelled()).unwrap();
     fs::copy(models.join("mnist_cntk/model.onnx"), this.path("digits.onnx")).unwrap();
     fs::copy(models.join("lstm_tagger_ts/model.onnx"), this.path("models/tags.onnx")).unwrap();
     fs::copy(suite.join("node/test_max_float16/model.onnx"), this.path("halves.onnx")).unwrap();
     this
+}
+
+/// `y = ZipMap(x)` for `x: f32[rows, 2]`.
+fn labelled() -> Vec<u8> {
+    let labels = AttributeProto {
+        name: "classlabels_int64s".into(),
+        r#type: Some(AttributeType::Ints as i32),
+        ints: vec![-3, 7],
+        ..AttributeProto::default()
+    };
+    let zip = NodeProto {
+        op_type: "ZipMap".into(),
+        domain: "ai.onnx.ml".into(),
+        input: vec!["x".into()],
+        output: vec!["y".into()],
+        attribute: vec![labels],
+        ..NodeProto::default()
+    };
+    let sizes = [DimensionValue::Param("rows".into()), DimensionValue::Value(2)];
+    let dim = sizes.into_iter().map(|size| Dimension { value: Some(size) }).collect();
+    let table = TypeValue::Tensor(TensorType { elem_type: 1, shape: Some(TensorShapeProto { dim }) });
+    let value =
+        |name: &str| ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(table.clone()) }) };
+    let graph = GraphProto {
+        name: "main".into(),
+        node: vec![zip],
+        input: vec![value("x")],
+        output: vec![value("y")],
+        ..GraphProto::default()
+    };
+    let opset = |domain: &str, version| OperatorSetIdProto { domain: domain.into(), version };
+    let opset_import = vec![opset("", 18), opset("ai.onnx.ml", 1)];
+    ModelProto { ir_version: Some(8), graph: Some(graph), opset_import, ..ModelProto::default() }.encode_to_vec()
 }
 
 fn builds(of: &Outside) -> usize {

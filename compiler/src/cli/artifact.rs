@@ -5,7 +5,7 @@ use super::{
 };
 use numrsc_runtime::{
     Artifact, Manifest, Model,
-    artifact::{Port, Size},
+    artifact::{Labels, Port, Size},
 };
 use serde_json::json;
 use std::path::Path;
@@ -83,7 +83,10 @@ fn people(path: &Path, artifact: &Artifact<'_>) {
     table::print(&head, "  ");
     for (title, ports) in [("inputs", m.inputs()), ("outputs", m.outputs())] {
         say!("\n{title}");
-        let rows: Vec<Vec<String>> = ports.map(|p| vec![p.name.into(), p.type_text.into()]).collect();
+        let labels = |i: usize| if title == "outputs" { m.labels(i) } else { None };
+        let about = |i: usize| labels(i).map_or(String::new(), |l| format!("for {}", labels_json(l)));
+        let rows: Vec<Vec<String>> =
+            ports.enumerate().map(|(i, p)| vec![p.name.into(), p.type_text.into(), about(i)]).collect();
         table::print(&rows, "  ");
     }
     say!("\nfunctions ({})", m.kernels().len());
@@ -95,6 +98,13 @@ fn people(path: &Path, artifact: &Artifact<'_>) {
         })
         .collect();
     table::print(&rows, "  ");
+}
+
+fn labels_json(labels: Labels<'_>) -> serde_json::Value {
+    match labels {
+        Labels::Integers(numbers) => numbers.collect(),
+        Labels::Texts(texts) => texts.collect(),
+    }
 }
 
 fn size(size: Size<'_>) -> String {
@@ -126,7 +136,13 @@ fn describe_version(artifact: &Artifact<'_>) -> serde_json::Value {
         "cpu_features": m.cpu_features().collect::<Vec<_>>(),
         "dims": m.symbols().collect::<Vec<_>>(),
         "inputs": m.inputs().map(port).collect::<Vec<_>>(),
-        "outputs": m.outputs().map(port).collect::<Vec<_>>(),
+        "outputs": m.outputs().enumerate().map(|(i, p)| {
+            let mut port = port(p);
+            if let Some(labels) = m.labels(i) {
+                port["labels"] = labels_json(labels);
+            }
+            port
+        }).collect::<Vec<_>>(),
         "code_bytes": artifact.code.len(),
         "weight_bytes": artifact.weights.len(),
         "arena": size(m.arena()),

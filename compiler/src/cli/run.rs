@@ -11,7 +11,7 @@ use numrsc::{
     native, npy,
 };
 use numrsc_ir::{Data, Elems, Tensor};
-use numrsc_runtime::Model;
+use numrsc_runtime::{Model, artifact::Labels};
 use serde_json::json;
 use std::{
     collections::BTreeSet,
@@ -74,17 +74,40 @@ pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Fa
         save(dir, &args.model, &outputs, quiet)?;
     }
     if args.json {
-        let outputs: Vec<_> =
-            outputs.iter().map(|(name, data)| json!({ "name": name, "value": value(data) })).collect();
+        let outputs: Vec<_> = outputs.iter().map(Output::json).collect();
         terminal::print_json(&json!({ "outputs": outputs }));
     } else if !quiet {
-        let rows: Vec<Vec<String>> = outputs.iter().flat_map(|(name, data)| summary(name, data)).collect();
+        let rows: Vec<Vec<String>> = outputs.iter().flat_map(Output::summary).collect();
         table::print(&rows, "");
     }
     Ok(Outcome::Success)
 }
 
-fn run_artifact(args: &Args, quiet: bool) -> Result<Vec<(String, Data)>, Failure> {
+struct Output {
+    name: String,
+    data: Data,
+    /// What the entries along the last axis stand for.
+    labels: Option<Vec<serde_json::Value>>,
+}
+
+impl Output {
+    fn json(&self) -> serde_json::Value {
+        let mut output = json!({ "name": self.name, "value": value(&self.data) });
+        if let Some(labels) = &self.labels {
+            output["labels"] = json!(labels);
+        }
+        output
+    }
+
+    fn summary(&self) -> Vec<Vec<String>> {
+        match (&self.data, &self.labels) {
+            (Data::Tensor(t), Some(labels)) => vec![maps(&self.name, t, labels)],
+            _ => summary(&self.name, &self.data),
+        }
+    }
+}
+
+fn run_artifact(args: &Args, quiet: bool) -> Result<Vec<Output>, Failure> {
     let model = match args.verify {
         true => Model::load_verified(&args.model).map_err(|e| not_loaded(&args.model, &e))?,
         false => load_artifact(&args.model)?,
@@ -94,12 +117,14 @@ fn run_artifact(args: &Args, quiet: bool) -> Result<Vec<(String, Data)>, Failure
     run_loaded(args, &model, &inputs)
 }
 
-fn run_model(args: &Args, quiet: bool) -> Result<Vec<(String, Data)>, Failure> {
+fn run_model(args: &Args, quiet: bool) -> Result<Vec<Output>, Failure> {
     let (source, func) = super::load(&args.model, &args.import.options(), quiet)?;
     let inputs = inputs(args, &values::inputs_of_model(&source, &func), quiet)?;
     let Some(generator) = args.backend.unwrap_or(Backend::Llvm).generator() else {
         let outputs = Reference.run(&func, &inputs)?;
-        return Ok(func.result_names.into_iter().zip(outputs).collect());
+        let labels = |i: usize| func.result_labels.get(&i).map(shown);
+        let named = func.result_names.iter().zip(outputs).enumerate();
+        return Ok(named.map(|(i, (name, data))| Output { name: name.clone(), data, labels: labels(i) }).collect());
     };
     let artifact = compile::build(&func, &args.model, &args.build.options(generator, None, quiet), quiet)?;
     let file = tempfile::NamedTempFile::new().map_err(|e| format!("temporary files: {e}"))?;
@@ -109,9 +134,17 @@ fn run_model(args: &Args, quiet: bool) -> Result<Vec<(String, Data)>, Failure> {
     run_loaded(args, &model, &inputs)
 }
 
-fn run_loaded(args: &Args, model: &Model, inputs: &[Data]) -> Result<Vec<(String, Data)>, Failure> {
+fn run_loaded(args: &Args, model: &Model, inputs: &[Data]) -> Result<Vec<Output>, Failure> {
+    let manifest = model.manifest();
     let outputs = native::run(model, inputs, thread_count(args.threads)).map_err(|e| terminal::line(&e))?;
-    Ok(model.manifest().outputs().map(|port| port.name.to_owned()).zip(outputs).collect())
+    let labels = |i: usize| {
+        manifest.labels(i).map(|labels| match labels {
+            Labels::Integers(numbers) => numbers.map(Into::into).collect(),
+            Labels::Texts(texts) => texts.map(Into::into).collect(),
+        })
+    };
+    let named = manifest.outputs().zip(outputs).enumerate();
+    Ok(named.map(|(i, (port, data))| Output { name: port.name.to_owned(), data, labels: labels(i) }).collect())
 }
 
 /// Load what is known to begin like an artifact.
@@ -150,6 +183,27 @@ fn inputs(args: &Args, ports: &[Port], quiet: bool) -> Result<Vec<Data>, Failure
     Ok(inputs.values)
 }
 
+fn shown(labels: &Tensor) -> Vec<serde_json::Value> {
+    match labels.strings() {
+        Some(texts) => texts.iter().map(|t| json!(t)).collect(),
+        None => labels.to_i64s().unwrap_or_default().into_iter().map(Into::into).collect(),
+    }
+}
+
+/// The first rows of a table as a list of maps.
+fn maps(name: &str, t: &Tensor, labels: &[serde_json::Value]) -> Vec<String> {
+    const ROWS: usize = 3;
+    let numbers = t.to_f64s();
+    let more = |more: bool| if more { ", …" } else { "" };
+    let map = |row: &[f64]| {
+        let entries: Vec<String> = labels.iter().zip(row).take(6).map(|(l, x)| format!("{l}: {x:.6}")).collect();
+        format!("{{{}{}}}", entries.join(", "), more(row.len() > entries.len()))
+    };
+    let rows: Vec<String> = numbers.chunks(labels.len().max(1)).take(ROWS).map(map).collect();
+    let count = numbers.len() / labels.len().max(1);
+    vec![name.into(), format!("list of {count} maps"), format!("[{}{}]", rows.join(", "), more(count > ROWS))]
+}
+
 fn summary(name: &str, data: &Data) -> Vec<Vec<String>> {
     match data {
         Data::Tensor(t) => {
@@ -175,9 +229,9 @@ fn summary(name: &str, data: &Data) -> Vec<Vec<String>> {
 }
 
 /// One file per tensor.
-fn save(dir: &Path, model: &Path, outputs: &[(String, Data)], quiet: bool) -> Result<(), Failure> {
+fn save(dir: &Path, model: &Path, outputs: &[Output], quiet: bool) -> Result<(), Failure> {
     let mut all = vec![];
-    outputs.iter().for_each(|(name, data)| tensors(name.clone(), data, &mut all));
+    outputs.iter().for_each(|o| tensors(o.name.clone(), &o.data, &mut all));
     let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
     for ((name, tensor), stem) in all.iter().zip(file_stems(&names)) {
         let file = dir.join(format!("{stem}.npy"));

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use bytes::Bytes;
-use numrsc_ir::{DType, Tensor};
+use numrsc_ir::{DType, Elems, Tensor};
 use std::path::Path;
 
 /// A value that a graph takes or gives.
@@ -23,6 +23,35 @@ pub enum Value {
         keys: Tensor,
         values: Vec<Value>,
     },
+}
+
+impl Value {
+    /// A list of maps as one row per map, with the values of these labels in this order.
+    pub fn rows(&self, labels: &Tensor) -> Result<Tensor, String> {
+        let Value::Sequence(maps) = self else { return Err("expected a list of maps".into()) };
+        let (mut values, n) = (Vec::new(), labels.len());
+        for map in maps {
+            let Value::Map { keys, values: found } = map else { return Err("expected a list of maps".into()) };
+            if (keys.len(), keys.dtype()) != (n, labels.dtype()) {
+                return Err(format!("a map of {} {}, expected {n} {}", keys.len(), keys.dtype(), labels.dtype()));
+            }
+            let (keys, labels) = (keys.elems(), labels.elems());
+            for j in 0..n {
+                let same = |i: &usize| match (&keys, &labels) {
+                    (Elems::Str(a), Elems::Str(b)) => a[*i] == b[j],
+                    (Elems::Int(a), Elems::Int(b)) => a[*i] == b[j],
+                    _ => false,
+                };
+                let at = (0..n).find(same).ok_or_else(|| format!("a map without label {j}"))?;
+                let Value::Tensor(value) = &found[at] else { return Err("expected maps of numbers".into()) };
+                values.extend(value.to_f64s());
+            }
+        }
+        if values.len() != maps.len() * n {
+            return Err("expected one number for each key".into());
+        }
+        Ok(Tensor::from_elems(DType::F32, vec![maps.len(), n], &Elems::Float(values)))
+    }
 }
 
 /// Load a `.pb` file that holds a value of the declared type `ty` (the file itself does not say which kind it is).

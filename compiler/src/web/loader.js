@@ -15,6 +15,7 @@
  * @property {string} dtype The type of its elements: f32, f64, f16, bf16, i8 to i64, u8 to u64, bool, ...
  * @property {(number|string)[]} shape Sizes; a name or formula is a size that is open.
  * @property {string} array The typed array that holds it. Elements that JavaScript lacks (f16, bf16, ...) are their bits.
+ * @property {(number|string)[]} [labels] What the entries along the last axis stand for: classes, of which an output has the probabilities.
  *
  * @typedef {object} Tensor
  * @property {ArrayBufferView} data

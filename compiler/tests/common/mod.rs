@@ -4,8 +4,8 @@ pub(crate) mod browser;
 
 use bytes::Bytes;
 use numrsc::onnx::proto::{
-    Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
-    TensorType, TypeProto, TypeValue, ValueInfoProto,
+    AttributeProto, AttributeType, Dimension, DimensionValue, ElementType, GraphProto, MapType, ModelProto, NodeProto,
+    OperatorSetIdProto, TensorProto, TensorShapeProto, TensorType, TypeProto, TypeValue, ValueInfoProto,
 };
 use prost::Message;
 use std::{
@@ -93,6 +93,7 @@ pub(crate) fn sample(name: &str) -> String {
 }
 
 const F32: i32 = 1;
+const STRING: i32 = 8;
 
 /// `y = relu(x) * scale` for `x: f32[batch, 3]`.
 pub(crate) fn symbolic_model() -> Vec<u8> {
@@ -113,6 +114,28 @@ pub(crate) fn convolution_model() -> Vec<u8> {
 /// The same of any number of images, a dimension whose name has to be shown by another.
 pub(crate) fn open_convolution_model() -> Vec<u8> {
     convolution_of(DimensionValue::Param("images.0".into()))
+}
+
+/// Scores of two classes as exporters of classifiers give them: `y = ZipMap(x * scale)` for `x: f32[batch, 2]`.
+pub(crate) fn labelled_model() -> Vec<u8> {
+    let labels = AttributeProto {
+        name: "classlabels_strings".into(),
+        r#type: Some(AttributeType::Strings as i32),
+        strings: vec![Bytes::from("cat"), Bytes::from("dog")],
+        ..AttributeProto::default()
+    };
+    let zip = NodeProto { domain: "ai.onnx.ml".into(), attribute: vec![labels], ..node("ZipMap", &["s"], "y") };
+    let sizes = [DimensionValue::Param("batch".into()), DimensionValue::Value(2)];
+    let scale = f32s(&[2], &[1.0, 0.5]);
+    let bytes = model(&sizes, vec![node("Mul", &["x", "scale"], "s"), zip], "scale", scale);
+    let mut model = ModelProto::decode(&bytes[..]).unwrap();
+    model.opset_import.push(OperatorSetIdProto { domain: "ai.onnx.ml".into(), version: 1 });
+    let of = |value: TypeValue| Some(Box::new(TypeProto { value: Some(value) }));
+    let score = of(TypeValue::Tensor(TensorType { elem_type: F32, shape: Some(TensorShapeProto::default()) }));
+    let map = of(TypeValue::Map(MapType { key_type: STRING, value_type: score }));
+    model.graph.as_mut().unwrap().output[0].r#type =
+        Some(TypeProto { value: Some(TypeValue::Sequence(ElementType { elem_type: map })) });
+    model.encode_to_vec()
 }
 
 fn convolution_of(images: DimensionValue) -> Vec<u8> {

@@ -233,6 +233,7 @@ impl Graph {
             return None;
         }
         if !ty.dtype.is_float()
+            && ty.dtype != DType::Str
             && let Some(known) = self.known.borrow().get(&x.v)
             && let Some(all) = known.iter().map(|d| d.as_ref()?.as_const()).collect::<Option<Vec<i64>>>()
         {

@@ -6,6 +6,7 @@
 //! format version u32 · model text · producer text · target triple text · CPU features [text] · entry u64
 //! inputs [port] · outputs [port] · symbols [text] · arena size · peak size · weights u64 · flags u8
 //! failure messages [text] · kernels [name text, offset u64, length u64]
+//! and, if a flag says that there are any, labels [output u32, kind u8 (0: integers, 1: texts), [i64] or [text]]
 //!
 //! port = name text, depth u8 (0 for a tensor), element type i32, rank known u8, dims [dim], type text
 //! dim  = 0 u8, u64 | 1 u8, formula text | 2 u8 (any)
@@ -55,6 +56,13 @@ pub enum Dim<'a> {
     Formula(&'a str),
     /// Within sequences: differs from element to element.
     Any,
+}
+
+/// What the entries along the last axis of an output stand for: the classes of a table of probabilities, say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Labels<'a> {
+    Integers(List<'a, i64>),
+    Texts(Names<'a>),
 }
 
 /// A number of bytes.
@@ -135,6 +143,12 @@ impl<'a> Manifest<'a> {
         self.list(self.index.outputs)
     }
 
+    /// Of the output at a position, if it has any.
+    pub fn labels(&self, output: usize) -> Option<Labels<'a>> {
+        let mut all: List<'a, Labelled<'a>> = self.list(self.index.labels?);
+        all.find(|one| one.output as usize == output).map(|one| one.labels)
+    }
+
     /// The names that sizes are expressed in.
     pub fn symbols(&self) -> Names<'a> {
         self.list(self.index.symbols)
@@ -206,6 +220,7 @@ impl fmt::Debug for Manifest<'_> {
 
 pub(super) const NEEDS_HEAP: u8 = 1;
 pub(super) const SINGLE_THREADED: u8 = 2;
+pub(super) const HAS_LABELS: u8 = 4;
 
 /// Where the parts of a checked manifest start.
 #[derive(Clone, Copy, Debug)]
@@ -225,6 +240,7 @@ pub(crate) struct Index {
     flags: u8,
     failures: Place,
     kernels: Place,
+    labels: Option<Place>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -234,7 +250,7 @@ impl Index {
     fn read(reader: &mut Reader<'_>) -> Option<Index> {
         // Places are 32 bits, and nothing that long is a manifest.
         u32::try_from(reader.bytes.len()).ok()?;
-        let index = Index {
+        let mut index = Index {
             version: reader.u32()?,
             model: reader.skip(Reader::text)?,
             producer: reader.skip(Reader::text)?,
@@ -250,8 +266,12 @@ impl Index {
             flags: reader.u8()?,
             failures: reader.skip_list::<&str>()?,
             kernels: reader.skip_list::<Kernel<'_>>()?,
+            labels: None,
         };
-        (index.flags & !(NEEDS_HEAP | SINGLE_THREADED) == 0).then_some(index)
+        if index.flags & HAS_LABELS != 0 {
+            index.labels = Some(reader.skip_list::<Labelled<'_>>()?);
+        }
+        (index.flags & !(NEEDS_HEAP | SINGLE_THREADED | HAS_LABELS) == 0).then_some(index)
     }
 }
 
@@ -305,6 +325,30 @@ impl<'a> Item<'a> for &'a str {
     }
 }
 
+impl<'a> Item<'a> for i64 {
+    fn read(reader: &mut Reader<'a>) -> Option<i64> {
+        reader.u64().map(u64::cast_signed)
+    }
+}
+
+/// An output with labels.
+struct Labelled<'a> {
+    output: u32,
+    labels: Labels<'a>,
+}
+
+impl<'a> Item<'a> for Labelled<'a> {
+    fn read(reader: &mut Reader<'a>) -> Option<Labelled<'a>> {
+        let output = reader.u32()?;
+        let labels = match reader.u8()? {
+            0 => Labels::Integers(reader.list()?),
+            1 => Labels::Texts(reader.list()?),
+            _ => return None,
+        };
+        Some(Labelled { output, labels })
+    }
+}
+
 impl<'a> Item<'a> for Dim<'a> {
     fn read(reader: &mut Reader<'a>) -> Option<Dim<'a>> {
         match reader.u8()? {
@@ -329,10 +373,8 @@ impl<'a> Item<'a> for Port<'a> {
             1 => true,
             _ => return None,
         };
-        let mut start = *reader;
-        let count = start.u32()?;
-        reader.skip_list::<Dim<'_>>()?;
-        let dims = rank_known.then_some(List { reader: start, count, item: PhantomData });
+        let dims = reader.list()?;
+        let dims = rank_known.then_some(dims);
         Some(Port { name, kind, dtype, dims, type_text: reader.text()? })
     }
 }
@@ -386,6 +428,14 @@ impl<'a> Reader<'a> {
         let place = Place(self.at as u32);
         read(self)?;
         Some(place)
+    }
+
+    /// A list that is checked here and walked later.
+    fn list<T: Item<'a>>(&mut self) -> Option<List<'a, T>> {
+        let mut reader = *self;
+        let count = reader.u32()?;
+        self.skip_list::<T>()?;
+        Some(List { reader, count, item: PhantomData })
     }
 
     fn skip_list<T: Item<'a>>(&mut self) -> Option<Place> {

@@ -23,9 +23,9 @@ mod manifest;
 mod write;
 
 pub use checksum::{Checksum, checksum};
-pub use manifest::{Dim, Dims, Kernel, Kernels, Manifest, Names, Port, PortKind, Ports, Size};
+pub use manifest::{Dim, Dims, Kernel, Kernels, Labels, Manifest, Names, Port, PortKind, Ports, Size};
 #[cfg(feature = "write")]
-pub use write::{Builder, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec};
+pub use write::{Builder, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec};
 
 use crate::error::{Error, Result};
 pub(crate) use manifest::Index;

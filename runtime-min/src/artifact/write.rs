@@ -1,13 +1,13 @@
 //! Writing artifacts. Weights are given as pieces and go to the file as they are, never copied into one buffer.
 use super::{
     Architecture, Checksum, FORMAT_VERSION, HEADER_BYTES, MAGIC, Manifest, PAGE, SECTIONS, checksum,
-    manifest::{NEEDS_HEAP, SINGLE_THREADED},
+    manifest::{HAS_LABELS, NEEDS_HEAP, SINGLE_THREADED},
 };
 use crate::{
     DType,
     error::{Error, Result},
 };
-use std::{io, io::Write};
+use std::{collections::BTreeMap, io, io::Write};
 
 /// What [`Manifest`] reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +26,24 @@ pub struct ManifestSpec {
     pub single_threaded: bool,
     pub failures: Vec<String>,
     pub kernels: Vec<KernelSpec>,
+    /// By the position of the output.
+    pub labels: BTreeMap<usize, LabelsSpec>,
+}
+
+/// What the entries along the last axis of an output stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LabelsSpec {
+    Integers(Vec<i64>),
+    Texts(Vec<String>),
+}
+
+impl std::fmt::Display for LabelsSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LabelsSpec::Integers(numbers) => write!(f, "{numbers:?}"),
+            LabelsSpec::Texts(texts) => write!(f, "{texts:?}"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -226,13 +244,31 @@ impl ManifestSpec {
         out.size(&self.peak);
         out.u64(weights_bytes);
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
-        out.u8(flag(self.needs_heap, NEEDS_HEAP) | flag(self.single_threaded, SINGLE_THREADED));
+        out.u8(flag(self.needs_heap, NEEDS_HEAP)
+            | flag(self.single_threaded, SINGLE_THREADED)
+            | flag(!self.labels.is_empty(), HAS_LABELS));
         out.list(&self.failures, |out, message| out.text(message));
         out.list(&self.kernels, |out, kernel| {
             out.text(&kernel.name);
             out.u64(kernel.offset);
             out.u64(kernel.length);
         });
+        if !self.labels.is_empty() {
+            let labels: Vec<_> = self.labels.iter().collect();
+            out.list(&labels, |out, (output, labels)| {
+                out.u32(**output as u32);
+                match labels {
+                    LabelsSpec::Integers(numbers) => {
+                        out.u8(0);
+                        out.list(numbers, |out, number| out.u64(number.cast_unsigned()));
+                    }
+                    LabelsSpec::Texts(texts) => {
+                        out.u8(1);
+                        out.list(texts, |out, text| out.text(text));
+                    }
+                }
+            });
+        }
         // What cannot be read back (a text of more than 4 GiB, a sequence of depth 0) is refused here, not on loading.
         let read = Manifest::parse(&out.0)?;
         let depths =
@@ -310,7 +346,7 @@ impl Encoder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Artifact, Dim, PortKind, Size};
+    use super::super::{Artifact, Dim, Labels, PortKind, Size};
     use super::*;
 
     fn spec() -> ManifestSpec {
@@ -348,6 +384,10 @@ mod tests {
             single_threaded: false,
             failures: vec![text("batch is 0"), text("Gather: index out of range")],
             kernels: vec![KernelSpec { name: text("gemm_7"), offset: 1, length: 2 }],
+            labels: BTreeMap::from([
+                (0, LabelsSpec::Integers(vec![-1, 7])),
+                (1, LabelsSpec::Texts(vec![text("cat"), text("")])),
+            ]),
         }
     }
 
@@ -394,6 +434,11 @@ mod tests {
         assert_eq!(read.failures().collect::<Vec<_>>(), ["batch is 0", "Gather: index out of range"]);
         let kernel = read.kernels().next().unwrap();
         assert_eq!((kernel.name, kernel.offset, kernel.length), ("gemm_7", 1, 2));
+        let Some(Labels::Integers(numbers)) = read.labels(0) else { panic!("labels of the first output") };
+        assert_eq!(numbers.collect::<Vec<_>>(), [-1, 7]);
+        let Some(Labels::Texts(texts)) = read.labels(1) else { panic!("labels of the second output") };
+        assert_eq!(texts.collect::<Vec<_>>(), ["cat", ""]);
+        assert_eq!(read.labels(2), None);
     }
 
     #[test]
@@ -412,6 +457,17 @@ mod tests {
         assert!(build(&flat, &[0; 3], &[]).is_err());
     }
 
+    /// Labels are an addition: without any, a manifest has the bytes that it always had.
+    #[test]
+    fn labels_come_last() {
+        let (with, mut without) = (spec(), spec());
+        without.labels.clear();
+        let (with, without) = (with.encode(0).unwrap(), without.encode(0).unwrap());
+        let differing = with.iter().zip(&without).filter(|(a, b)| a != b).count();
+        assert_eq!((differing, with.len() - without.len()), (1, 4 + (5 + 4 + 16) + (5 + 4 + 4 + 3 + 4)));
+        assert_eq!(Manifest::parse(&without).unwrap().labels(0), None);
+    }
+
     #[test]
     fn every_cut_manifest_is_refused() {
         let bytes = spec().encode(0).unwrap();
@@ -426,6 +482,16 @@ mod tests {
                 changed[at] = value;
                 if let Ok(manifest) = Manifest::parse(&changed) {
                     assert!(manifest.inputs().count() + manifest.outputs().count() < 100);
+                    let labels = (0..2).filter_map(|i| manifest.labels(i));
+                    assert!(
+                        labels
+                            .map(|l| match l {
+                                Labels::Integers(l) => l.count(),
+                                Labels::Texts(l) => l.count(),
+                            })
+                            .sum::<usize>()
+                            < 100
+                    );
                 }
             }
         }

@@ -34,6 +34,7 @@ pub fn manifest() -> ManifestSpec {
         peak: SizeSpec::Fixed(0),
         needs_heap: false,
         single_threaded: false,
+        labels: Default::default(),
         failures: vec!["the first failure".into(), "the second failure".into()],
         kernels: vec![],
     }

@@ -8,7 +8,7 @@ use crate::onnx::{
     proto::{AttributeProto, GraphProto, NodeProto},
 };
 use numrsc_ir::{
-    Type,
+    Tensor, Type,
     build::{Graph, X},
 };
 use std::collections::BTreeSet;
@@ -55,6 +55,22 @@ impl<'a, 'g> Ctx<'a, 'g> {
         // FNV-1a over what identifies the node.
         let text = format!("{} {} {:?}", self.path, self.node.name, self.node.output);
         text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    }
+
+    /// Say what the entries along the last axis of the node's output stand for. Only outputs of the model can have
+    /// such labels: whatever else used the value would not see them.
+    pub fn label(&self, labels: Tensor) -> Result<(), Fail> {
+        let (graph, name) = (self.model().graph(), &self.node.output[0]);
+        let mut used: BTreeSet<&str> = BTreeSet::new();
+        for node in &graph.node {
+            used.extend(node.input.iter().map(String::as_str));
+            node.attribute.iter().flat_map(AttributeProto::subgraphs).for_each(|g| free_names(g, &mut used));
+        }
+        if used.contains(name.as_str()) || !graph.node.iter().any(|n| std::ptr::eq(n, self.node)) {
+            return Err("maps are supported as outputs of the model only, not in between".into());
+        }
+        self.importer.labels.borrow_mut().insert(name.clone(), labels);
+        Ok(())
     }
 
     pub fn inputs(&self) -> Inputs<'a, 'g> {

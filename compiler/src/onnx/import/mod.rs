@@ -9,7 +9,7 @@ use super::{
     ops,
     proto::{
         AttributeProto, DimensionValue, FunctionProto, GraphProto, NodeProto, TensorShapeProto, TensorType, TypeProto,
-        TypeValue,
+        TypeValue, ValueInfoProto,
     },
 };
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     near,
 };
 use numrsc_ir::{
-    DType, Dim, Elem, Func, Type,
+    DType, Dim, Elem, Func, Tensor, Type,
     build::{Graph, X},
 };
 use std::{
@@ -150,6 +150,8 @@ struct Importer<'m> {
     taken: RefCell<BTreeSet<String>>,
     /// The names of dimensions that the user gave a size, and that there are.
     fixed: RefCell<BTreeSet<String>>,
+    /// What the entries along the last axis of outputs stand for, by name.
+    labels: RefCell<BTreeMap<String, Tensor>>,
 }
 
 impl<'m> Importer<'m> {
@@ -161,6 +163,7 @@ impl<'m> Importer<'m> {
             symbols: RefCell::default(),
             taken: RefCell::default(),
             fixed: RefCell::default(),
+            labels: RefCell::default(),
         }
     }
 
@@ -189,7 +192,12 @@ impl<'m> Importer<'m> {
                 .and_then(|ty| self.declared_type(&g, ty))
                 .and_then(|ty| g.param(ty).map_err(|e| e.to_string()))
                 .map(|x| if is_optional(input.r#type.as_ref()) { x.as_optional() } else { x })
-                .map_err(|e| self.report(Problem::new(Place::graph("main"), format!("input `{}`: {e}", input.name))));
+                .map_err(|e| {
+                    let problem = Problem::new(Place::graph("main"), format!("input `{}`: {e}", input.name));
+                    let is_map = matches!(input.r#type, Some(TypeProto { value: Some(TypeValue::Map(_)) }));
+                    let hint = "give the model a tensor in its place, one column for each key";
+                    self.report(if is_map { problem.hint(hint) } else { problem });
+                });
             scope.insert(&input.name, Bound::of(param.ok()));
             if self.options.distinct_dims {
                 self.taken.borrow_mut().extend(self.symbols.take().into_values());
@@ -201,6 +209,9 @@ impl<'m> Importer<'m> {
         let mut func = g.finish(&results);
         func.param_names = names;
         func.result_names = graph.output.iter().map(|o| o.name.clone()).collect();
+        let labels = self.labels.borrow();
+        let labelled = |(i, o): (usize, &ValueInfoProto)| Some((i, labels.get(&o.name)?.clone()));
+        func.result_labels = graph.output.iter().enumerate().filter_map(labelled).collect();
         self.check_dims(&func);
         Ok(func)
     }
@@ -390,6 +401,9 @@ impl<'m> Importer<'m> {
                 "add `{}` to the model's opset imports",
                 if here.is_empty() { "ai.onnx" } else { here }
             ));
+        }
+        if let Some(advice) = ops::advice(here, &node.op_type) {
+            return Some(advice.into());
         }
         let versions: Vec<String> =
             ops::all().filter(|o| o.domain == here && o.name == node.op_type).map(|o| o.since.to_string()).collect();

@@ -3,11 +3,12 @@
 mod svm;
 mod tree;
 
-use crate::onnx::import::{Fail, table::onnx_ops};
+use crate::onnx::import::{Ctx, Fail, table::onnx_ops};
 use numrsc_ir::{
     DType, Dim, Elems, ReduceFn, Result, Tensor,
     build::{Graph, X},
 };
+use std::collections::BTreeMap;
 
 onnx_ops! { pub(super) ML in "ai.onnx.ml", |g, cx|
     // Features.
@@ -49,19 +50,27 @@ onnx_ops! { pub(super) ML in "ai.onnx.ml", |g, cx|
     "LinearRegressor" 1 (x: Num) {
         coefficients: Vec<f64> = vec![], intercepts: Vec<f64> = vec![], targets: i64 = 1,
         post_transform: String = "NONE".into(),
-    } => linear(x, &coefficients, &intercepts, targets).and_then(|y| transformed(y, &post_transform));
+    } => {
+        // Intercepts that are not one for each target count as none, as in ONNX Runtime.
+        let fit = usize::try_from(targets) == Ok(intercepts.len());
+        linear(x, &coefficients, if fit { &intercepts } else { &[] }, targets).and_then(|y| transformed(y, &post_transform))
+    };
     "LinearClassifier" 1 (x: Num) {
         coefficients: Vec<f64>, intercepts: Vec<f64> = vec![], multi_class: i64 = 0,
         classlabels_ints: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![],
         post_transform: String = "NONE".into(),
-    } => linear_classifier(x, &coefficients, &intercepts, &Labels::new(classlabels_ints, classlabels_strings)?,
-                           &post_transform);
+    } => {
+        // Old exporters leave out the labels 0 and 1.
+        let none = classlabels_ints.is_empty() && classlabels_strings.is_empty();
+        let labels = if none { None } else { Some(Labels::new(classlabels_ints, classlabels_strings)?) };
+        linear_classifier(x, &coefficients, &intercepts, labels.as_ref(), &post_transform)
+    };
     "SVMRegressor" 1 (x: Num) {
         coefficients: Vec<f64> = vec![], support_vectors: Vec<f64> = vec![], n_supports: i64 = 0,
         rho: Vec<f64> = vec![], one_class: bool = false, post_transform: String = "NONE".into(),
         kernel_type: String = "LINEAR".into(), kernel_params: Vec<f64> = vec![],
     } => svm::Regressor {
-        coefficients, support_vectors, n_supports, rho, one_class, post_transform,
+        coefficients, support_vectors, n_supports, rho, one_class,
         kernel: svm::Kernel::new(&kernel_type, &kernel_params)?,
     }.run(x);
     "SVMClassifier" 1 (x: Num) {
@@ -144,13 +153,33 @@ onnx_ops! { pub(super) ML in "ai.onnx.ml", |g, cx|
     "DictVectorizer" 1 (x: Value) {
         int64_vocabulary: Vec<i64> = vec![], string_vocabulary: Vec<String> = vec![],
     } => no_maps();
-    "ZipMap" 1 (x: Value) {
+    "ZipMap" 1 (x: Num) {
         classlabels_int64s: Vec<i64> = vec![], classlabels_strings: Vec<String> = vec![],
-    } => no_maps();
+    } => zip_map(cx, x, &Labels::new(classlabels_int64s, classlabels_strings)?);
 }
 
 fn no_maps<'g>() -> Result<X<'g>, Fail> {
-    Err("maps are not supported; export the model without them (`zipmap=False` in sklearn-onnx)".into())
+    Err("maps are supported as outputs only (`ZipMap`); let the model take a tensor in their place".into())
+}
+
+/// A map from labels to numbers for each row: the rows as they are, with their labels beside them.
+fn zip_map<'g>(cx: &Ctx<'_, 'g>, x: X<'g>, labels: &Labels) -> Result<X<'g>, Fail> {
+    let rows = match x.rank() {
+        1 => Dim::ONE,
+        2 => x.dim(0)?,
+        _ => return Err(format!("expected rows of scores, got {}", x.ty()).into()),
+    };
+    // Also where the number of columns is known at run time only.
+    let x = x.reshape(&[rows, Dim::from(labels.len())])?;
+    // Of equal labels the last counts, as in a map.
+    let (labels, kept) = labels.last_of_each();
+    let x = if kept.len() as i64 == x.dim(1)?.as_const().unwrap_or(0) {
+        x
+    } else {
+        x.gather(x.graph().ints(&kept)?, 1, 0)?
+    };
+    cx.label(labels.tensor()?)?;
+    Ok(x)
 }
 
 /// A list attribute, or the tensor that replaces it.
@@ -198,44 +227,70 @@ impl Labels {
         }
     }
 
-    /// With a label for "none of them" in front, where there is only one.
+    fn tensor(&self) -> Result<Tensor, Fail> {
+        Ok(match self {
+            Labels::Ints(v) => int_list(v),
+            Labels::Strings(v) => string_list(v.clone())?,
+        })
+    }
+
+    /// Without repetitions, and the places of those that are left.
+    fn last_of_each(&self) -> (Labels, Vec<i64>) {
+        fn last<T: PartialEq + Clone>(all: &[T]) -> (Vec<T>, Vec<i64>) {
+            let kept = all.iter().enumerate().filter(|(i, one)| !all[i + 1..].contains(one));
+            kept.map(|(i, one)| (one.clone(), i as i64)).unzip()
+        }
+        match self {
+            Labels::Ints(v) => {
+                let (labels, kept) = last(v);
+                (Labels::Ints(labels), kept)
+            }
+            Labels::Strings(v) => {
+                let (labels, kept) = last(v);
+                (Labels::Strings(labels), kept)
+            }
+        }
+    }
+
+    /// With a label for "none of them" in front, where there is only one. Of integers, that one is 1, whatever it is
+    /// called: ONNX Runtime says so.
     fn with_none(&self) -> Labels {
         match self {
-            Labels::Ints(v) => Labels::Ints([&[0], &v[..]].concat()),
+            Labels::Ints(_) => Labels::Ints(vec![0, 1]),
             Labels::Strings(v) => Labels::Strings([&[String::new()], &v[..]].concat()),
         }
     }
 
     /// The labels of classes given by number.
     fn of<'g>(&self, class: X<'g>) -> Result<X<'g>, Fail> {
-        let table = match self {
-            Labels::Ints(v) => class.graph().ints(v)?,
-            Labels::Strings(v) => class.graph().constant(Tensor::from_strings(vec![v.len()], v.clone())?)?,
-        };
-        Ok(table.gather(class, 0, 0)?)
+        Ok(class.graph().constant(self.tensor()?)?.gather(class, 0, 0)?)
     }
 }
 
-/// Apply a `post_transform` to rows of scores.
+/// Apply a `post_transform` to rows of scores. One score by itself is left alone but for `PROBIT`, as in ONNX Runtime:
+/// the standard does not say what becomes of it.
 fn transformed<'g>(x: X<'g>, how: &str) -> Result<X<'g>, Fail> {
     let g = x.graph();
+    let alone = x.dim(1)? == Dim::ONE;
     Ok(match how {
         "NONE" => x,
+        "LOGISTIC" | "SOFTMAX" | "SOFTMAX_ZERO" if alone => x,
         "LOGISTIC" => x.map(|x| x.sigmoid())?,
         "SOFTMAX" => x.softmax(&[1])?,
         "SOFTMAX_ZERO" => {
-            // Like softmax, but a score of zero stays zero; 1/2 each if all are.
-            let e = g.map([x, x.max(&[1], true)?], |[x, m]| x.abs().gt(1e-7).select((x - m).exp(), x * (-m).exp()))?;
-            g.map([e, e.sum(&[1], true)?], |[e, s]| s.eq(0.0).select(s.lit(0.5), e / s))?
+            // Like softmax, but a score of zero stays zero, and is no part of the sum.
+            let max = x.max(&[1], true)?;
+            let e = g.map([x, max], |[x, m]| x.abs().gt(1e-7).select((x - m).exp(), x * (-m).exp()))?;
+            let summed = g.map([x, e], |[x, e]| x.abs().gt(1e-7).select(e, 0.0))?;
+            g.map([e, summed.sum(&[1], true)?], |[e, s]| e / s)?
         }
         // sqrt(2) * erfinv(2 x - 1), with Winitzki's approximation that the reference uses.
         "PROBIT" => x.map(|x| {
             let t = x * 2.0 - 1.0;
-            let product = (1.0 - t) * (t + 1.0);
-            let log = product.log();
+            let log = ((1.0 - t) * (t + 1.0)).log();
             let v = log * 0.5 + 2.0 / (std::f64::consts::PI * 0.147);
             let root = ((v * v - log / 0.147).sqrt() - v).sqrt() * std::f64::consts::SQRT_2;
-            product.eq(0.0).select(x.lit(0.0), t.lt(0.0).select(-root, root))
+            t.lt(0.0).select(-root, root)
         })?,
         _ => return Err(format!("`post_transform` is `{how}`, which is not one of the specification").into()),
     })
@@ -261,11 +316,16 @@ fn feature_vectorizer<'g>(g: &'g Graph, xs: Vec<X<'g>>, columns: &[i64]) -> Resu
     let zero = g.scalar(DType::F32, 0.0)?;
     let mut parts = Vec::new();
     for (i, x) in xs.into_iter().enumerate() {
+        let x = if x.rank() > 2 { x.reshape(&[x.dim(0)?, size_of(&x.shape()[1..])])? } else { x };
         let x = features(x)?.cast(DType::F32)?;
         let missing = columns.get(i).map_or(Ok(Dim::ZERO), |c| Ok::<_, Fail>(&Dim::Const(*c) - &x.dim(1)?))?;
         parts.push(x.pad(&[Dim::ZERO, Dim::ZERO], &[Dim::ZERO, missing], zero)?);
     }
     Ok(g.concat(&parts, 1)?)
+}
+
+fn size_of(shape: &[Dim]) -> Dim {
+    shape.iter().fold(Dim::ONE, |size, d| &size * d)
 }
 
 /// Replace one value (NaN, for example) by another, one for all columns or one for each.
@@ -302,12 +362,50 @@ fn normalizer<'g>(x: X<'g>, norm: &str) -> Result<X<'g>, Fail> {
 
 fn scaler<'g>(x: X<'g>, offset: &[f64], scale: &[f64]) -> Result<X<'g>, Fail> {
     let g = x.graph();
-    let offset = floats(g, DType::F32, &[offset.len()], offset.to_vec())?;
-    let scale = floats(g, DType::F32, &[scale.len()], scale.to_vec())?;
-    Ok(g.map([x.cast(DType::F32)?, offset, scale], |[x, o, s]| (x - o) * s)?)
+    // In the precision of the input: what is left of a large number may be small.
+    let wide = if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+    let offset = floats(g, wide, &[offset.len()], offset.to_vec())?;
+    let scale = floats(g, wide, &[scale.len()], scale.to_vec())?;
+    Ok(g.map([x.cast(wide)?, offset, scale], |[x, o, s]| (x - o) * s)?.cast(DType::F32)?)
 }
 
-/// For each element, which of the keys it equals, the last if several; `None` counts as -1.
+/// Which of several equal keys counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    First,
+    Last,
+}
+
+/// The places of keys, without those that repeat others.
+fn distinct(keys: &Tensor, of: Of) -> Vec<i64> {
+    // Zeros are equal, and so are NaNs.
+    let name = |x: f64| {
+        if x == 0.0 {
+            0
+        } else if x.is_nan() {
+            u64::MAX
+        } else {
+            x.to_bits()
+        }
+    };
+    let names: Vec<String> = match keys.elems() {
+        Elems::Str(v) => v,
+        Elems::Int(v) => v.iter().map(ToString::to_string).collect(),
+        Elems::Float(v) => v.iter().map(|x| name(*x).to_string()).collect(),
+    };
+    let mut place = BTreeMap::new();
+    for (i, name) in names.into_iter().enumerate() {
+        match of {
+            Of::First => *place.entry(name).or_insert(i as i64),
+            Of::Last => place.insert(name, i as i64).unwrap_or(0),
+        };
+    }
+    let mut kept: Vec<i64> = place.into_values().collect();
+    kept.sort_unstable();
+    kept
+}
+
+/// For each element, which of the keys it equals; `None` counts as -1.
 fn position_of<'g>(x: X<'g>, keys: X<'g>) -> Result<X<'g>, Fail> {
     let (g, rank) = (x.graph(), x.rank());
     let number = g.range(DType::I64, &keys.dim(0)?)?;
@@ -320,7 +418,7 @@ fn position_of<'g>(x: X<'g>, keys: X<'g>) -> Result<X<'g>, Fail> {
 }
 
 /// Each element of `keys` replaced by the value at the same place, all others by the default.
-fn lookup<'g>(x: X<'g>, keys: &Tensor, values: &Tensor, default: &Tensor) -> Result<X<'g>, Fail> {
+fn lookup<'g>(x: X<'g>, keys: &Tensor, values: &Tensor, default: &Tensor, of: Of) -> Result<X<'g>, Fail> {
     let g = x.graph();
     if keys.dtype() != x.dtype() {
         return Err(format!("the keys are {}, the input is {}", keys.dtype(), x.ty()).into());
@@ -330,9 +428,14 @@ fn lookup<'g>(x: X<'g>, keys: &Tensor, values: &Tensor, default: &Tensor) -> Res
             format!("{} keys, {} values and {} defaults do not fit", keys.len(), values.len(), default.len()).into()
         );
     }
-    let count = keys.len();
-    let at = position_of(x, g.constant(keys.reshaped(vec![count])?)?)?;
-    let table = g.concat(&[g.constant(values.reshaped(vec![count])?)?, g.constant(default.reshaped(vec![1])?)?], 0)?;
+    let (given, kept) = (keys.len(), distinct(keys, of));
+    let part = |t: &Tensor| -> Result<X<'g>, Fail> {
+        let all = g.constant(t.reshaped(vec![given])?)?;
+        Ok(if kept.len() == given { all } else { all.gather(g.ints(&kept)?, 0, 0)? })
+    };
+    let count = kept.len();
+    let at = position_of(x, part(keys)?)?;
+    let table = g.concat(&[part(values)?, g.constant(default.reshaped(vec![1])?)?], 0)?;
     Ok(table.gather(at.map(|i| i.lt(0.0).select(i.lit(count as f64), i))?, 0, 0)?)
 }
 
@@ -347,8 +450,8 @@ fn string_list(v: Vec<String>) -> Result<Tensor, Fail> {
 /// Integers to strings or strings to integers, whichever the input asks for.
 fn category_mapper<'g>(x: X<'g>, ints: &[i64], strings: Vec<String>, int: i64, string: String) -> Result<X<'g>, Fail> {
     match x.dtype() {
-        DType::Str => lookup(x, &string_list(strings)?, &int_list(ints), &int_list(&[int])),
-        DType::I64 => lookup(x, &int_list(ints), &string_list(strings)?, &string_list(vec![string])?),
+        DType::Str => lookup(x, &string_list(strings)?, &int_list(ints), &int_list(&[int]), Of::Last),
+        DType::I64 => lookup(x, &int_list(ints), &string_list(strings)?, &string_list(vec![string])?, Of::Last),
         _ => Err(format!("expected strings or i64, got {}", x.ty()).into()),
     }
 }
@@ -377,7 +480,7 @@ fn label_encoder<'g>(
         (d, _) if d.is_int() => Tensor::from_elems(d, vec![1], &Elems::Int(vec![i128::from(int)])),
         (d, _) => return Err(format!("labels of {d} are not supported").into()),
     };
-    lookup(x, keys, values, &default)
+    lookup(x, keys, values, &default, Of::First)
 }
 
 /// A new last axis with a one at the place of the category.
@@ -390,8 +493,14 @@ fn one_hot_encoder<'g>(x: X<'g>, ints: Vec<i64>, strings: Vec<String>, zeros: bo
     if x.dtype() != keys.dtype() {
         return Err(format!("the categories are {}, the input is {}", keys.dtype(), x.ty()).into());
     }
-    let rank = x.rank();
+    let (rank, count) = (x.rank(), keys.len());
+    // Of a category that is given twice, the last place counts, and the others stay cold.
+    let mut counts = vec![0.0; count];
+    distinct(&keys, Of::Last).iter().for_each(|&i| counts[i as usize] = 1.0);
+    let all = counts.iter().all(|c| *c == 1.0);
     let hot = g.map([x.unsqueeze(&[rank])?, g.constant(keys)?], |[x, key]| x.eq(key).cast(DType::F32))?;
+    let hot =
+        if all { hot } else { g.map([hot, floats(g, DType::F32, &[count], counts)?], |[hot, counts]| hot * counts)? };
     if zeros {
         return Ok(hot);
     }
@@ -401,51 +510,74 @@ fn one_hot_encoder<'g>(x: X<'g>, ints: Vec<i64>, strings: Vec<String>, zeros: bo
     Ok(g.map([hot, one], |[x, one]| x * one)?)
 }
 
-/// `x * coefficients^T + intercepts`, with one row of coefficients per target.
+/// `x * coefficients^T + intercepts`, with one row of coefficients per target, and an intercept for each or none.
 fn linear<'g>(x: X<'g>, coefficients: &[f64], intercepts: &[f64], targets: i64) -> Result<X<'g>, Fail> {
     let (g, x) = (x.graph(), features(x)?.cast(DType::F32)?);
-    let Some(rows) = usize::try_from(targets).ok().filter(|t| *t > 0 && coefficients.len().is_multiple_of(*t)) else {
-        return Err(format!("{} coefficients do not fit {targets} targets", coefficients.len()).into());
+    let fit = |rows: &usize| match x.dim(1).ok().and_then(|d| d.as_usize()) {
+        // Coefficients that are left over are those of no target.
+        Some(width) => rows.checked_mul(width).is_some_and(|n| n <= coefficients.len()),
+        None => coefficients.len().is_multiple_of(*rows),
     };
-    let w = floats(g, DType::F32, &[rows, coefficients.len() / rows], coefficients.to_vec())?;
+    let Some(rows) = usize::try_from(targets).ok().filter(|t| *t > 0 && fit(t)) else {
+        return Err(format!("{} coefficients do not fit {targets} targets of {}", coefficients.len(), x.ty()).into());
+    };
+    let width = x.dim(1)?.as_usize().unwrap_or(coefficients.len() / rows);
+    let w = floats(g, DType::F32, &[rows, width], coefficients[..rows * width].to_vec())?;
     let y = x.contract(w, &[], &[(1, 1)])?;
-    match intercepts.len() {
-        0 => Ok(y),
-        n if n == rows || n == 1 => Ok(g.map([y, floats(g, DType::F32, &[n], intercepts.to_vec())?], |[y, b]| y + b)?),
-        n => Err(format!("{n} intercepts are given for {rows} targets").into()),
+    if intercepts.is_empty() {
+        return Ok(y);
     }
+    Ok(g.map([y, floats(g, DType::F32, &[rows], intercepts.to_vec())?], |[y, b]| y + b)?)
 }
 
-/// The columns `-s, s` of a score for the second of two classes.
-fn both_classes(s: X<'_>) -> Result<X<'_>> {
-    s.graph().concat(&[s.map(|s| -s)?, s], 1)
+/// The columns of both classes from a score for the second one: `1 - s` and `s` of what is a probability, `-s` and `s`
+/// of a margin. `LOGISTIC` makes probabilities of either; the other transforms change nothing, as in ONNX Runtime.
+fn both_classes<'g>(s: X<'g>, margin: bool, transform: &str) -> Result<X<'g>, Fail> {
+    let margin = margin || transform == "LOGISTIC";
+    let first = if margin { s.map(|s| -s)? } else { s.map(|s| 1.0 - s)? };
+    let both = s.graph().concat(&[first, s], 1)?;
+    transformed(both, if matches!(transform, "SOFTMAX" | "SOFTMAX_ZERO") { "NONE" } else { transform })
 }
 
+/// Whether each row's only score is above a limit.
+fn above<'g>(s: X<'g>, limit: f64) -> Result<X<'g>, Fail> {
+    Ok(s.squeeze(&[1])?.map(|s| s.gt(limit).cast(DType::I64))?)
+}
+
+/// As many classes as intercepts, of which a single one tells two labels apart.
 fn linear_classifier<'g>(
     x: X<'g>,
     coefficients: &[f64],
     intercepts: &[f64],
-    labels: &Labels,
+    labels: Option<&Labels>,
     transform: &str,
 ) -> Result<Vec<X<'g>>, Fail> {
-    // One row per class, unless one row tells two classes apart.
-    let width = features(x)?.dim(1)?.as_usize();
-    let rows = match width {
-        Some(w) if w > 0 => coefficients.len() / w,
-        _ if intercepts.len() > 1 => intercepts.len(),
-        _ if labels.len() == 2 => return Err("the number of features must be known at compile time".into()),
-        _ => labels.len(),
+    let default = Labels::Ints(vec![0, 1]);
+    let names = labels.unwrap_or(&default);
+    let rows = match (intercepts.len(), features(x)?.dim(1)?.as_usize()) {
+        (0, Some(width)) if width > 0 => coefficients.len() / width,
+        (0, _) if names.len() == 2 => {
+            return Err("without `intercepts`, the number of features must be known at compile time".into());
+        }
+        (0, _) => names.len(),
+        (n, _) => n,
     };
     let raw = linear(x, coefficients, intercepts, rows as i64)?;
-    let scores = if rows == 1 && labels.len() == 2 { both_classes(raw)? } else { raw };
-    let scores = transformed(scores, transform)?;
-    let (class, labels) = match (rows.max(scores.dim(1)?.as_usize().unwrap_or(0)), labels.len()) {
-        (1, 1) => {
-            let limit = if transform == "NONE" { 0.0 } else { 0.5 };
-            (scores.squeeze(&[1])?.map(|s| s.ge(limit).cast(DType::I64))?, &labels.with_none())
-        }
-        (n, m) if n == m => (scores.arg(ReduceFn::Max, 1, false)?, labels),
-        (n, m) => return Err(format!("{m} labels are given for {n} scores").into()),
-    };
-    Ok(vec![labels.of(class)?, scores])
+    if rows == 1 {
+        let with_none;
+        let (names, scores) = match names.len() {
+            2 if labels.is_some() => (names, both_classes(raw, false, transform)?),
+            2 => (names, transformed(raw, transform)?),
+            1 => {
+                with_none = names.with_none();
+                (&with_none, transformed(raw, transform)?)
+            }
+            n => return Err(format!("{n} labels are given for one row of coefficients").into()),
+        };
+        return Ok(vec![names.of(above(raw, 0.0)?)?, scores]);
+    }
+    if names.len() < rows {
+        return Err(format!("{} labels are given for {rows} classes", names.len()).into());
+    }
+    Ok(vec![names.of(raw.arg(ReduceFn::Max, 1, false)?)?, transformed(raw, transform)?])
 }

@@ -77,6 +77,26 @@ const NEWEST: &[(&str, i64)] = &[
     ("com.microsoft", 1),
 ];
 
+const NO_MAPS: &str = "let the model begin behind it, with a tensor of features, and make that in your program";
+const NO_TEXT: &str = "split the model, and do what makes text in your program: models can compare, choose and move strings, not make new ones";
+
+/// What to do about operators that need what compiled models do not have.
+const ADVICE: &[(&str, &str, &str)] = &[
+    ("ai.onnx.ml", "CastMap", NO_MAPS),
+    ("ai.onnx.ml", "DictVectorizer", NO_MAPS),
+    ("ai.onnx.ml", "ZipMap", "let its input be the output of the model (`zipmap=False` in most exporters)"),
+    ("", "RegexFullMatch", NO_TEXT),
+    ("", "StringConcat", NO_TEXT),
+    ("", "StringNormalizer", NO_TEXT),
+    ("", "StringSplit", NO_TEXT),
+    ("com.microsoft", "Tokenizer", NO_TEXT),
+];
+
+/// Advice for whoever has a model with an operator that was refused.
+pub fn advice(domain: &str, name: &str) -> Option<&'static str> {
+    ADVICE.iter().find(|a| (a.0, a.1) == (domain, name)).map(|a| a.2)
+}
+
 /// Every row.
 pub fn all() -> impl Iterator<Item = &'static OnnxOp> {
     TABLES.iter().copied().flatten()

@@ -15,7 +15,7 @@ onnx_ops! { pub(super) TEXT in "", |g, cx|
     } => {
         let lengths = min_gram_length..=max_gram_length;
         let pool = Pool::new(pool_int64s, pool_strings, &ngram_counts, &ngram_indexes, &lengths)?;
-        tf_idf(x, &pool, max_skip_count, &mode, &weights)
+        tf_idf(x, &pool, max_skip_count, &mode, &Weights::new(weights, &ngram_indexes, pool.size)?)
     };
     "StringConcat" 20 (a: Str, b: Str) {} => string_concat(g, a, b);
     "StringSplit" 20 (x: Str) { delimiter: String = String::new(), maxsplit: Option<i64> }
@@ -33,11 +33,45 @@ fn no_regex<'g>() -> Result<X<'g>, Fail> {
 
 const RUN_TIME: &str = "string tensors computed at run time are not supported";
 
-/// The n-grams to count, by length, with their place in the output.
+/// The n-grams to count, by length.
 struct Pool {
-    grams: BTreeMap<usize, Vec<(Vec<Token>, i64)>>,
+    grams: BTreeMap<usize, Vec<Gram>>,
     size: usize,
     strings: bool,
+}
+
+struct Gram {
+    tokens: Vec<Token>,
+    /// Where in the output it is counted.
+    place: i64,
+    /// Which of the n-grams of the pool it is.
+    number: usize,
+}
+
+/// What an occurrence of an n-gram counts.
+struct Weights {
+    /// By number in the pool.
+    of_grams: Vec<f64>,
+    /// By place in the output; `None` if n-grams that share a place differ.
+    of_places: Option<Vec<f64>>,
+}
+
+impl Weights {
+    fn new(given: Vec<f64>, indexes: &[i64], size: usize) -> Result<Weights, Fail> {
+        if given.is_empty() {
+            return Ok(Weights { of_grams: vec![1.0; indexes.len()], of_places: Some(vec![1.0; size]) });
+        }
+        if given.len() != indexes.len() {
+            return Err(format!("{} `weights` are given for {} n-grams", given.len(), indexes.len()).into());
+        }
+        let mut of_places = BTreeMap::new();
+        let same = indexes
+            .iter()
+            .zip(&given)
+            .all(|(place, weight)| of_places.insert(*place, *weight).is_none_or(|w| w == *weight));
+        let of_place = |place: usize| of_places.get(&(place as i64)).copied().unwrap_or(0.0);
+        Ok(Weights { of_places: same.then(|| (0..size).map(of_place).collect()), of_grams: given })
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,18 +99,19 @@ impl Pool {
         if starts.len() != counts.len() + 1 || !starts.is_sorted() {
             return Err("`ngram_counts` are not increasing places in the pool".into());
         }
-        let mut grams: BTreeMap<usize, Vec<(Vec<Token>, i64)>> = BTreeMap::new();
+        let mut grams: BTreeMap<usize, Vec<Gram>> = BTreeMap::new();
         let mut number = 0;
         for n in 1..starts.len() {
             // Of equal n-grams the last counts.
             let mut found = BTreeMap::new();
             for gram in tokens[starts[n - 1]..starts[n]].chunks_exact(n) {
                 let place = indexes.get(number).filter(|i| **i >= 0).ok_or("`ngram_indexes` does not fit the pool")?;
-                found.insert(gram.to_vec(), *place);
+                found.insert(gram.to_vec(), (*place, number));
                 number += 1;
             }
             if lengths.contains(&(n as i64)) && !found.is_empty() {
-                grams.insert(n, found.into_iter().collect());
+                let gram = |(tokens, (place, number))| Gram { tokens, place, number };
+                grams.insert(n, found.into_iter().map(gram).collect());
             }
         }
         let size = indexes.iter().max().and_then(|m| usize::try_from(m + 1).ok());
@@ -85,10 +120,10 @@ impl Pool {
     }
 
     /// Token `i` of all n-grams of one length, as a constant.
-    fn tokens<'g>(g: &'g Graph, grams: &[(Vec<Token>, i64)], i: usize) -> Result<X<'g>, Fail> {
+    fn tokens<'g>(g: &'g Graph, grams: &[Gram], i: usize) -> Result<X<'g>, Fail> {
         let (mut ints, mut strings) = (Vec::new(), Vec::new());
-        for (gram, _) in grams {
-            match &gram[i] {
+        for gram in grams {
+            match &gram.tokens[i] {
                 Token::Int(v) => ints.push(*v),
                 Token::Str(s) => strings.push(s.clone()),
             }
@@ -101,7 +136,7 @@ impl Pool {
 }
 
 /// Count n-grams whose tokens are `d = 1 .. skips + 1` apart (single tokens once), and weigh the counts.
-fn tf_idf<'g>(x: X<'g>, pool: &Pool, skips: i64, mode: &str, weights: &[f64]) -> Result<X<'g>, Fail> {
+fn tf_idf<'g>(x: X<'g>, pool: &Pool, skips: i64, mode: &str, weights: &Weights) -> Result<X<'g>, Fail> {
     let g = x.graph();
     if pool.strings != (x.dtype() == DType::Str) || x.dtype().is_float() {
         return Err(format!("the tokens of the pool are not {}", x.dtype()).into());
@@ -123,9 +158,19 @@ fn tf_idf<'g>(x: X<'g>, pool: &Pool, skips: i64, mode: &str, weights: &[f64]) ->
         for d in 1..=if n == 1 { 1 } else { skips + 1 } {
             // One row per starting place: are the tokens at p, p + d, … those of the n-gram?
             let places = (&length - &Dim::Const((n as i64 - 1) * d)).greater(&Dim::ZERO);
+            if places == Dim::ZERO {
+                break;
+            }
             let mut operands = Vec::new();
             for i in 0..n {
-                operands.push(rows.slice_axis(1, &Dim::Const(i as i64 * d), &places, 1)?.unsqueeze(&[2])?);
+                // Token i of the first place, which lies within the row even if it is too short for any.
+                let after = &places + &Dim::Const((n - 1 - i) as i64 * d);
+                let start = if length.as_const().is_some() {
+                    Dim::Const(i as i64 * d)
+                } else {
+                    (&length - &after).greater(&Dim::ZERO)
+                };
+                operands.push(rows.slice_axis(1, &start, &places, 1)?.unsqueeze(&[2])?);
                 operands.push(Pool::tokens(g, grams, i)?);
             }
             let hit = g.map_all(&operands, |s| {
@@ -138,22 +183,27 @@ fn tf_idf<'g>(x: X<'g>, pool: &Pool, skips: i64, mode: &str, weights: &[f64]) ->
                 None => hits,
             });
         }
-        let Some(sum) = sum else { continue };
-        let at: Vec<i64> = grams.iter().map(|(_, place)| *place).collect();
+        let Some(mut sum) = sum else { continue };
+        if mode == "TFIDF" {
+            let weights = grams.iter().map(|gram| weights.of_grams[gram.number]).collect();
+            let weights = Tensor::from_elems(DType::F32, vec![grams.len()], &Elems::Float(weights));
+            sum = g.map([sum, g.constant(weights)?], |[sum, w]| sum * w)?;
+        }
+        let at: Vec<i64> = grams.iter().map(|gram| gram.place).collect();
         total = total.scatter(ScatterFn::Add, g.ints(&at)?, sum.transpose(&[1, 0])?)?;
     }
     let counts = total.transpose(&[1, 0])?;
-    let weights = match (mode, weights.len()) {
-        ("TF", _) | (_, 0) => g.scalar(DType::F32, 1.0)?,
-        (_, len) if len >= pool.size => {
-            let weights = weights[..pool.size].to_vec();
-            g.constant(Tensor::from_elems(DType::F32, vec![pool.size], &Elems::Float(weights)))?
+    let y = match (mode, &weights.of_places) {
+        ("TF" | "TFIDF", _) => counts,
+        ("IDF", Some(weights)) => {
+            let weights = Tensor::from_elems(DType::F32, vec![pool.size], &Elems::Float(weights.clone()));
+            g.map([counts, g.constant(weights)?], |[c, w]| c.gt(0.0).select(w, 0.0))?
         }
-        (_, len) => return Err(format!("{len} weights are given for {} outputs", pool.size).into()),
-    };
-    let y = match mode {
-        "TF" | "TFIDF" => g.map([counts, weights], |[c, w]| c * w)?,
-        "IDF" => g.map([counts, weights], |[c, w]| c.gt(0.0).select(w, 0.0))?,
+        ("IDF", None) => {
+            return Err("n-grams with different `weights` share a place in the output, and with `mode` IDF the last one in the \
+                        text would count; give each a place of its own"
+                .into());
+        }
         _ => return Err(format!("`mode` is `{mode}`, not TF, IDF or TFIDF").into()),
     };
     Ok(if x.rank() < 2 { y.squeeze(&[0])? } else { y })

@@ -20,9 +20,7 @@ impl Kernel {
         }
         match params {
             [] => Ok(Kernel { name: name.into(), gamma: 0.0, coef0: 0.0, degree: 0.0 }),
-            [gamma, coef0, degree] => {
-                Ok(Kernel { name: name.into(), gamma: *gamma, coef0: *coef0, degree: degree.trunc() })
-            }
+            [gamma, coef0, degree] => Ok(Kernel { name: name.into(), gamma: *gamma, coef0: *coef0, degree: *degree }),
             _ => Err(format!("`kernel_params` has {} entries, not 3", params.len()).into()),
         }
     }
@@ -58,12 +56,12 @@ pub(super) struct Regressor {
     pub n_supports: i64,
     pub rho: Vec<f64>,
     pub one_class: bool,
-    pub post_transform: String,
     pub kernel: Kernel,
 }
 
 impl Regressor {
-    /// `sum_v coefficient[v] * k(x, v) + rho`, or the same of the features themselves.
+    /// `sum_v coefficient[v] * k(x, v) + rho`, or the same of the features themselves. There is nothing to transform in
+    /// a single score, and ONNX Runtime does not.
     pub(super) fn run<'g>(&self, x: X<'g>) -> Result<X<'g>, Fail> {
         let (g, x) = (x.graph(), features(x)?.cast(DType::F32)?);
         let supports = usize::try_from(self.n_supports).map_err(|_| "`n_supports` is negative")?;
@@ -77,7 +75,7 @@ impl Regressor {
         if self.one_class {
             return Ok(y.map(|s| s.gt(0.0).select(s.lit(1.0), -1.0))?);
         }
-        transformed(y, &self.post_transform)
+        Ok(y)
     }
 }
 
@@ -103,7 +101,16 @@ impl Classifier {
             // One linear function per class.
             let &[offset, ..] = &self.rho[..] else { return Err("`rho` is empty".into()) };
             let scores = x.contract(matrix(g, classes, &self.coefficients)?, &[], &[(1, 1)])?.map(|s| s + offset)?;
-            let class = scores.arg(ReduceFn::Max, 1, false)?;
+            let mut class = scores.arg(ReduceFn::Max, 1, false)?;
+            if classes == 2 && self.prob_a.is_empty() {
+                // As if there were one score: ONNX Runtime says the second class wherever the larger one is positive.
+                let probability = self.coefficients.iter().all(|c| *c >= 0.0);
+                let best = scores.max(&[1], false)?;
+                class = g.map([best, class], |[s, class]| {
+                    let second = if probability { s.ge(0.5) } else { s.gt(0.0) };
+                    second.select(class.int(1), class)
+                })?;
+            }
             return Ok(vec![self.labels.of(class)?, transformed(scores, &self.post_transform)?]);
         }
         if counts.len() != classes || classes < 2 {
@@ -119,14 +126,15 @@ impl Classifier {
         let won = scores.map(|s| s.gt(0.0).cast(DType::F32))?.contract(table(|p| p.0)?, &[], &[(1, 0)])?;
         let lost = scores.map(|s| s.gt(0.0).not().cast(DType::F32))?.contract(table(|p| p.1)?, &[], &[(1, 0)])?;
         let class = g.map([won, lost], |[a, b]| a + b)?.arg(ReduceFn::Max, 1, false)?;
+        let transform = &self.post_transform;
         let scores = if !self.prob_a.is_empty() {
-            self.probabilities(scores, classes)?
+            transformed(self.probabilities(scores, classes)?, transform)?
         } else if classes == 2 {
-            both_classes(scores)?
+            both_classes(scores, transform == "NONE", transform)?
         } else {
-            scores
+            transformed(scores, transform)?
         };
-        Ok(vec![self.labels.of(class)?, transformed(scores, &self.post_transform)?])
+        Ok(vec![self.labels.of(class)?, scores])
     }
 
     /// The decision between each pair of classes `i < j`: a combination of the kernels of the vectors of both, where

@@ -1,6 +1,6 @@
 //! Ensembles of decision trees. The nodes of all trees are constant tables, and one index per row and tree walks from
 //! the roots to the leaves: as many gathers as the deepest tree has levels.
-use super::{Labels, both_classes, features, floats, transformed};
+use super::{Labels, above, both_classes, features, floats, transformed};
 use crate::onnx::import::Fail;
 use numrsc_ir::{
     DType, Dim, Elems, ReduceFn, Tensor,
@@ -263,6 +263,27 @@ impl Forest {
         })?)
     }
 
+    /// 1 where a leaf on a row's way has voted for a target, as f32: `[rows, targets]`. Nothing if all have for all, which
+    /// is so if for each target there is a tree whose leaves all vote for it.
+    fn voted<'g>(&self, x: X<'g>, votes: &[(usize, usize, f64)], targets: usize) -> Result<Option<X<'g>>, Fail> {
+        let all: BTreeSet<(usize, usize)> = votes.iter().map(|v| (v.0, v.1)).collect();
+        let leaves = |root: usize| {
+            let (mut found, mut next) = (BTreeSet::new(), vec![root]);
+            while let Some(i) = next.pop() {
+                if found.insert(i) && self.nodes[i].test.is_some() {
+                    next.extend([self.nodes[i].yes, self.nodes[i].no]);
+                }
+            }
+            found.into_iter().filter(|&i| self.nodes[i].test.is_none()).collect::<Vec<_>>()
+        };
+        let trees: Vec<Vec<usize>> = self.roots.iter().map(|&root| leaves(root)).collect();
+        if (0..targets).all(|t| trees.iter().any(|leaves| leaves.iter().all(|&leaf| all.contains(&(leaf, t))))) {
+            return Ok(None);
+        }
+        let ones: Vec<_> = all.into_iter().map(|(leaf, target)| (leaf, target, 1.0)).collect();
+        Ok(Some(self.scores(x, &ones, targets, Combine::Max)?.cast(DType::F32)?))
+    }
+
     /// Combine the votes of the leaves that the rows end in: `[rows, targets]`. `votes` holds leaf, target, weight.
     fn scores<'g>(
         &self,
@@ -274,7 +295,10 @@ impl Forest {
         let g = x.graph();
         // A table with a row for every node, of which only those of leaves are looked up: one number less to wait for than the number of the leaf.
         let mut table = vec![combine.neutral(); self.nodes.len() * targets];
-        for &(leaf, target, weight) in votes.iter().filter(|v| self.nodes[v.0].test.is_none()) {
+        let mut seen = BTreeSet::new();
+        // Of several votes of a leaf for the only target there is, ONNX Runtime takes the first.
+        let counts = |v: &(usize, usize, f64)| self.nodes[v.0].test.is_none() && (targets > 1 || seen.insert(v.0));
+        for (leaf, target, weight) in votes.iter().copied().filter(counts) {
             let cell = &mut table[leaf * targets + target];
             *cell = combine.apply(*cell, weight);
         }
@@ -367,7 +391,7 @@ fn plus_base<'g>(scores: X<'g>, base: &[f64], targets: usize) -> Result<X<'g>, F
     let g = scores.graph();
     match base.len() {
         0 => Ok(scores),
-        n if n == targets || n == 1 => {
+        n if n == targets => {
             let base = floats(g, scores.dtype(), &[n], base.to_vec())?;
             Ok(g.map([scores, base], |[s, b]| s + b)?)
         }
@@ -392,9 +416,17 @@ pub(super) fn regressor<'g>(
 ) -> Result<X<'g>, Fail> {
     let (x, targets) = (features(x)?, count(targets)?);
     let (forest, place) = nodes.forest()?;
-    let scores = forest.scores(x, &votes.resolve(&place, targets)?, targets, Combine::named(combine)?)?;
-    let scores = plus_base(scores, &votes.base, targets)?;
-    transformed(scores.cast(DType::F32)?, transform)
+    let resolved = votes.resolve(&place, targets)?;
+    let scores = forest.scores(x, &resolved, targets, Combine::named(combine)?)?;
+    let mut scores = plus_base(scores, &votes.base, targets)?.cast(DType::F32)?;
+    if targets > 1
+        && !votes.base.is_empty()
+        && let Some(voted) = forest.voted(x, &resolved, targets)?
+    {
+        // In ONNX Runtime, a target without a vote has no base value either.
+        scores = x.graph().map([scores, voted], |[s, v]| v.gt(0.0).select(s, 0.0))?;
+    }
+    transformed(scores, transform)
 }
 
 pub(super) fn classifier<'g>(
@@ -408,25 +440,51 @@ pub(super) fn classifier<'g>(
     let (forest, place) = nodes.forest()?;
     let resolved = votes.resolve(&place, classes)?;
     let voted: BTreeSet<usize> = resolved.iter().map(|v| v.1).collect();
-    let scores = forest.scores(x, &resolved, classes, Combine::Sum)?;
-    if classes > 2 || voted.len() != 1 {
-        let scores = plus_base(scores, &votes.base, classes)?.cast(DType::F32)?;
-        let class = scores.arg(ReduceFn::Max, 1, false)?;
-        return Ok(vec![labels.of(class)?, transformed(scores, transform)?]);
+    let sums = forest.scores(x, &resolved, classes, Combine::Sum)?;
+    if classes == 2 && voted.len() == 1 {
+        return one_column(sums, voted.contains(&1), votes, labels, transform);
     }
-    // Two classes and one score s, for the second: a probability if no weight is negative, or else a margin.
-    let only = voted.first().copied().unwrap_or(0);
-    let s = scores.slice_axis(1, &Dim::from(only), &Dim::ONE, 1)?;
-    let base = votes.base.last().copied().unwrap_or(0.0);
-    let s = s.map(|s| s + base)?.cast(DType::F32)?;
-    let probability = votes.weights.iter().all(|w| *w >= 0.0) && votes.base.len() < 2;
-    let scores = match transform {
-        "NONE" | "PROBIT" if probability => x.graph().concat(&[s.map(|s| 1.0 - s)?, s], 1)?,
-        _ => both_classes(s)?,
+    let scores = plus_base(sums, &votes.base, classes)?.cast(DType::F32)?;
+    if classes == 1 {
+        return Ok(vec![labels.with_none().of(above(scores, 0.0)?)?, transformed(scores, transform)?]);
+    }
+    // A class that no leaf on a row's way has voted for cannot win, even if all others are below 0.
+    // Of two classes with votes for both, too, the higher score wins; ONNX Runtime's label is 1 wherever the second
+    // score is positive, whatever the classes are called, which no exporter asks for.
+    let decisive = match forest.voted(x, &resolved, classes)? {
+        Some(voted) if votes.base.is_empty() => {
+            x.graph().map([scores, voted], |[s, v]| v.gt(0.0).select(s, f64::NEG_INFINITY))?
+        }
+        _ => scores,
     };
-    let scores = transformed(scores, transform)?;
-    let class = scores.arg(ReduceFn::Max, 1, false)?;
-    let label = if classes == 1 { labels.with_none().of(class)? } else { labels.of(class)? };
+    Ok(vec![labels.of(decisive.arg(ReduceFn::Max, 1, false)?)?, transformed(scores, transform)?])
+}
+
+/// Two classes, and votes for one of them only, which are a probability if none is negative, or else a margin. This is
+/// what ONNX Runtime makes of it, which exporters rely on: votes for the first class, too, speak for the second one.
+fn one_column<'g>(
+    sums: X<'g>,
+    second: bool,
+    votes: &Votes,
+    labels: &Labels,
+    transform: &str,
+) -> Result<Vec<X<'g>>, Fail> {
+    let g = sums.graph();
+    let base = match (&votes.base[..], second) {
+        (&[base] | &[base, _], false) | (&[_, base], true) => base,
+        ([] | [_], _) => 0.0,
+        (many, _) => return Err(format!("{} base values are given for 2 classes", many.len()).into()),
+    };
+    let s = sums.slice_axis(1, &Dim::from(usize::from(second)), &Dim::ONE, 1)?;
+    let s = s.map(|s| s + base)?.cast(DType::F32)?;
+    let margin = votes.weights.iter().any(|w| *w < 0.0);
+    let label = labels.of(above(s, if margin { 0.0 } else { 0.5 })?)?;
+    let zero = || s.map(|s| s.lit(0.0));
+    let scores = match (second, votes.base.len()) {
+        (true, _) => transformed(g.concat(&[zero()?, s], 1)?, transform)?,
+        (false, 2) => transformed(g.concat(&[s, zero()?], 1)?, transform)?,
+        _ => both_classes(s, margin, transform)?,
+    };
     Ok(vec![label, scores])
 }
 
@@ -439,7 +497,8 @@ pub(super) fn ensemble<'g>(
     (combine, transform): (i64, i64),
 ) -> Result<X<'g>, Fail> {
     const COMBINE: [&str; 4] = ["AVERAGE", "SUM", "MIN", "MAX"];
-    const TRANSFORM: [&str; 5] = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"];
+    // The standard has 1 and 2 the other way round; ONNX Runtime, against which exporters test, has them like this.
+    const TRANSFORM: [&str; 5] = ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"];
     let name = |names: &[&'static str], i: i64| usize::try_from(i).ok().and_then(|i| names.get(i).copied());
     let combine = name(&COMBINE, combine).ok_or("`aggregate_function` is not one of the specification")?;
     let transform = name(&TRANSFORM, transform).ok_or("`post_transform` is not one of the specification")?;
