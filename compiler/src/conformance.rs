@@ -1,4 +1,6 @@
 //! Running standard ONNX test folders: `model.onnx` and `test_data_set_*/{input,output}_*.pb`.
+mod open;
+
 use crate::{
     Error,
     onnx::{
@@ -15,6 +17,8 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+pub use open::{OpenSizes, expect_refusal, named_size};
 
 /// What `data.json` in a test folder says: how far results may be from the expected ones
 /// (`|a - b| <= atol + rtol * |b|`), and how the model has to be imported.
@@ -69,6 +73,8 @@ impl Executor for Reference {
 pub struct Options {
     /// Forget the declared shapes of graph outputs before importing.
     pub ignore_declared_shapes: bool,
+    /// Make the sizes of inputs symbols.
+    pub open_sizes: Option<OpenSizes>,
 }
 
 /// Run all data sets of a test folder. The error says what went wrong first.
@@ -83,11 +89,7 @@ pub fn run_folder_and(
     executor: &dyn Executor,
     options: Options,
 ) -> Result<(), String> {
-    let mut model = onnx::load(&dir.join("model.onnx")).map_err(|e| short(&e))?;
-    if options.ignore_declared_shapes {
-        forget_output_shapes(&mut model);
-    }
-    let settings = Settings::of(dir)?;
+    let (model, settings) = load(dir, options)?;
     let func = import::import(&model, &settings.import()).map_err(|e| short(&e))?;
     let mut sets = data_sets(dir)?;
     if let Some(more) = more {
@@ -98,6 +100,19 @@ pub fn run_folder_and(
             .map_err(|e| format!("{}: {e}", set.file_name().unwrap_or_default().to_string_lossy()))?;
     }
     Ok(())
+}
+
+/// The model of a test folder as the options want it, and what the folder says about it.
+fn load(dir: &Path, options: Options) -> Result<(Model, Settings), String> {
+    let mut model = onnx::load(&dir.join("model.onnx")).map_err(|e| short(&e))?;
+    let mut settings = Settings::of(dir)?;
+    if options.ignore_declared_shapes {
+        forget_output_shapes(&mut model);
+    }
+    if let Some(how) = options.open_sizes {
+        settings = open::open(&mut model, settings, how);
+    }
+    Ok((model, settings))
 }
 
 fn run_set(set: &Path, model: &Model, func: &Func, executor: &dyn Executor, settings: &Settings) -> Result<(), String> {

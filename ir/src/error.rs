@@ -1,11 +1,14 @@
 //! The errors of this crate.
-use crate::Value;
+use crate::{Dim, Value};
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
     /// An operation does not accept its operands or attributes.
     #[error("{0}")]
     Type(String),
+    /// What an operation gives depends on a size that has to be a number for it: the rank of a result, how many results there are.
+    #[error("{message}: `{size}` must be known at compile time")]
+    Open { message: String, size: Dim },
     /// The textual form is malformed.
     #[error("line {line}, column {column}: {message}")]
     Parse { line: usize, column: usize, message: String },

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 /// What fails, on the evaluator and on native code alike.
 const EXPECTED: &str = "expected-failures.txt";
-const AS_GIVEN: Options = Options { ignore_declared_shapes: false };
-const CLEARED: Options = Options { ignore_declared_shapes: true };
+const AS_GIVEN: Options = Options { ignore_declared_shapes: false, open_sizes: None };
+const CLEARED: Options = Options { ignore_declared_shapes: true, open_sizes: None };
 
 fn suite() -> Vec<PathBuf> {
     let mut folders = Vec::new();

@@ -1,5 +1,6 @@
 //! `numrsc test`: run standard ONNX test folders.
 use super::{Backend, Failure, LevelArgs, Outcome, terminal::say};
+use clap::ValueEnum;
 use numrsc::{
     compile,
     conformance::{self, Executor, Reference},
@@ -30,6 +31,12 @@ pub(crate) struct Args {
     /// Forget the declared shapes of graph outputs before compiling
     #[arg(long)]
     ignore_declared_shapes: bool,
+    /// Make every size of every input a symbol of its own before compiling, or, with `alike`, one symbol of equal sizes
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "each")]
+    open_sizes: Option<OpenSizes>,
+    /// With --open-sizes, a file with one test name, the size that has to be known, and the reason per line: these must be refused when compiling
+    #[arg(long, value_name = "FILE", requires = "open_sizes")]
+    expected_refusals: Option<PathBuf>,
     /// A file with one test name and the reason per line: these must fail, all others must pass
     #[arg(long, value_name = "FILE")]
     expected_failures: Option<PathBuf>,
@@ -39,6 +46,21 @@ pub(crate) struct Args {
     /// Tests to run at a time [default: all cores]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OpenSizes {
+    Each,
+    Alike,
+}
+
+impl From<OpenSizes> for conformance::OpenSizes {
+    fn from(how: OpenSizes) -> conformance::OpenSizes {
+        match how {
+            OpenSizes::Each => conformance::OpenSizes::Each,
+            OpenSizes::Alike => conformance::OpenSizes::Alike,
+        }
+    }
 }
 
 impl Args {
@@ -66,13 +88,17 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         }
     }
     folders.retain(|f| args.filter.as_ref().is_none_or(|part| conformance::name(f).contains(part)));
-    let expected = match &args.expected_failures {
-        Some(file) => expected_failures(file)?,
-        None => BTreeMap::new(),
-    };
+    let expected = args.expected_failures.as_deref().map_or(Ok(BTreeMap::new()), list)?;
+    let refusals = args.expected_refusals.as_deref().map_or(Ok(BTreeMap::new()), list)?;
     let executor = args.executor();
-    let options = conformance::Options { ignore_declared_shapes: args.ignore_declared_shapes };
-    let results = conformance::run_all(&folders, args.jobs, |dir| conformance::run_folder(dir, &*executor, options));
+    let options = conformance::Options {
+        ignore_declared_shapes: args.ignore_declared_shapes,
+        open_sizes: args.open_sizes.map(Into::into),
+    };
+    let results = conformance::run_all(&folders, args.jobs, |dir| match refusals.get(conformance::name(dir)) {
+        Some(reason) => conformance::expect_refusal(dir, conformance::named_size(reason), options),
+        None => conformance::run_folder(dir, &*executor, options),
+    });
     let score = conformance::score(&folders, results, &expected);
     score.failures.iter().for_each(|f| say!("FAIL {f}"));
     let (passed, failed, skipped) = (score.passed, score.failures.len(), score.skipped);
@@ -88,7 +114,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     Ok(if failed == 0 { Outcome::Success } else { Outcome::Negative })
 }
 
-fn expected_failures(file: &Path) -> Result<BTreeMap<String, String>, String> {
+fn list(file: &Path) -> Result<BTreeMap<String, String>, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     conformance::parse_expected_failures(&text).map_err(|e| format!("{}: {e}", file.display()))
 }

@@ -1,6 +1,6 @@
 //! Gathers and scatters in all their forms, brought to the one of each that the IR has.
 use super::X;
-use crate::{DType, Dim, Op, Result, ScatterFn, refuse};
+use crate::{DType, Dim, Error, Op, Result, ScatterFn, refuse};
 
 impl<'g> X<'g> {
     /// Indices that may count from the end of an axis of size `n`, as indices from its start.
@@ -75,6 +75,7 @@ impl<'g> X<'g> {
     /// Put updates where [`X::gather_nd`] would have read (without batch axes).
     pub fn scatter_nd(self, f: ScatterFn, idx: X<'g>, updates: X<'g>) -> Result<X<'g>> {
         let shape = self.shape();
+        let idx = idx.with_depth(self.rank(), updates.rank())?;
         let depth = self.coordinate_depth(idx, 0)?;
         let at = self.coordinate_offsets(idx, 0)?.flatten()?;
         let rest = &shape[depth..];
@@ -83,9 +84,26 @@ impl<'g> X<'g> {
         self.reshape(&rows)?.scatter(f, at, updates)?.reshape(&shape)
     }
 
+    /// Indices whose last axis has a known size: a tensor of rank `r` is updated by slices that lack as many axes as there are coordinates.
+    fn with_depth(self, r: usize, updates: usize) -> Result<X<'g>> {
+        let mut shape = self.shape();
+        let depth = (r + shape.len()).checked_sub(updates + 1);
+        match (shape.last_mut(), depth) {
+            (Some(last), Some(depth)) if last.as_const().is_none() => *last = Dim::from(depth),
+            _ => return Ok(self),
+        }
+        self.with_sizes(&shape)
+    }
+
     fn coordinate_depth(self, idx: X<'g>, batch: usize) -> Result<usize> {
-        let Some(depth) = idx.shape().last().and_then(Dim::as_usize) else {
-            refuse!("the last axis of the indices {} must have a known size", idx.ty());
+        let depth = match idx.shape().pop() {
+            None => refuse!("the indices {} have no axis of coordinates", idx.ty()),
+            Some(last) => match last.as_usize() {
+                Some(depth) => depth,
+                None => {
+                    return Err(Error::Open { message: format!("the last axis of the indices {}", idx.ty()), size: last });
+                }
+            },
         };
         if batch + depth > self.rank() || batch >= idx.rank() {
             refuse!(

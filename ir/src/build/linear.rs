@@ -14,6 +14,7 @@ pub struct Window {
 impl<'g> X<'g> {
     /// The `contract` op: pairs of batch axes and of axes to sum over.
     pub fn contract(self, o: X<'g>, batch: &[(usize, usize)], sum: &[(usize, usize)]) -> Result<X<'g>> {
+        let (a, b) = self.paired(o, &[batch, sum].concat())?;
         let list =
             |pairs: &[(usize, usize)], f: fn(&(usize, usize)) -> usize| pairs.iter().map(|p| f(p) as i64).collect();
         let op = Op::Contract {
@@ -22,7 +23,40 @@ impl<'g> X<'g> {
             a_sum: list(sum, |p| p.0),
             b_sum: list(sum, |p| p.1),
         };
-        self.g.push(op, &[self, o])
+        a.g.push(op, &[a, b])
+    }
+
+    /// Both operands with equal sizes along pairs of axes, as far as the size is a number in one of them: the numbers are what weights are packed by.
+    fn paired(self, o: X<'g>, pairs: &[(usize, usize)]) -> Result<(X<'g>, X<'g>)> {
+        let (mut a, mut b) = (self.shape(), o.shape());
+        for &(i, j) in pairs {
+            let (Some(x), Some(y)) = (a.get_mut(i), b.get_mut(j)) else { continue };
+            match (x.as_const(), y.as_const()) {
+                (Some(_), None) => *y = x.clone(),
+                (None, Some(_)) => *x = y.clone(),
+                _ => {}
+            }
+        }
+        Ok((self.with_sizes(&a)?, o.with_sizes(&b)?))
+    }
+
+    /// The same tensor, whose sizes have to be these. Symbols that this makes numbers of are remembered.
+    pub fn with_sizes(self, sizes: &[Dim]) -> Result<X<'g>> {
+        for (d, n) in self.shape().iter().zip(sizes) {
+            if let (Some(sym), Some(n)) = (d.as_sym(), n.as_const()) {
+                self.g.demanded.borrow_mut().entry(sym.clone()).or_insert(n);
+            }
+        }
+        self.reshape(sizes)
+    }
+
+    /// A vector that has to have `n` elements.
+    pub fn of_length(self, n: usize) -> Result<X<'g>> {
+        let n = Dim::from(n);
+        match &self.shape()[..] {
+            [len] if len.equals(&n) != Some(false) => self.with_sizes(&[n]),
+            _ => refuse!("{} should have {n} elements", self.ty()),
+        }
     }
 
     /// NumPy's `matmul`: the last two axes multiply, the others broadcast; a vector gets a temporary axis.
@@ -45,6 +79,7 @@ impl<'g> X<'g> {
 
     /// The `conv` op over (batch, channels, space..).
     pub fn conv(self, w: X<'g>, windows: &[Window], spread: &[i64], groups: i64) -> Result<X<'g>> {
+        let (x, w) = self.with_channels(w, groups)?;
         let op = Op::Conv {
             strides: windows.iter().map(|w| w.stride).collect(),
             dilations: windows.iter().map(|w| w.dilation).collect(),
@@ -55,7 +90,21 @@ impl<'g> X<'g> {
             in_block: 1,
             out_block: 1,
         };
-        self.g.push(op, &[self, w])
+        x.g.push(op, &[x, w])
+    }
+
+    /// Operand and weights of a convolution with numbers for their channels, if one of them has a number.
+    fn with_channels(self, w: X<'g>, groups: i64) -> Result<(X<'g>, X<'g>)> {
+        let (mut x_shape, mut w_shape) = (self.shape(), w.shape());
+        let (Some(x_channels), Some(w_channels)) = (x_shape.get_mut(1), w_shape.get_mut(1)) else {
+            return Ok((self, w));
+        };
+        match (x_channels.as_const(), w_channels.as_const()) {
+            (Some(c), None) if groups > 0 && c % groups == 0 => *w_channels = Dim::Const(c / groups),
+            (None, Some(_)) => *x_channels = &*w_channels * &Dim::Const(groups),
+            _ => {}
+        }
+        Ok((self.with_sizes(&x_shape)?, w.with_sizes(&w_shape)?))
     }
 
     /// The `window` op over the last axes.

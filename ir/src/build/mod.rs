@@ -11,16 +11,17 @@ mod sequence;
 mod shape;
 
 use crate::{
-    DType, Dim, Func, Lit, Node, Op, Result, Scalar, ScalarFn, Tensor, TensorType, Type, Value,
+    DType, Dim, Error, Func, Lit, Node, Op, Result, Scalar, ScalarFn, Tensor, TensorType, Type, Value,
     dim::Sym,
     eval::{Data, Env, eval_op},
     expr::{Arena, S},
+    func::node_syms,
     known::{self, Known},
     refuse,
 };
 use std::{
     cell::{Cell, Ref, RefCell},
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
 };
 
 pub use fourier::{TwoSteps, Wave};
@@ -43,6 +44,8 @@ pub struct Graph {
     /// Single elements to which the model gives different ranks at run time. Nothing that broadcasts can tell, but a
     /// caller of the function could.
     open_rank: RefCell<BTreeSet<Value>>,
+    /// Symbols that an op found to be these numbers, in every run that gets that far.
+    demanded: RefCell<BTreeMap<Sym, i64>>,
 }
 
 /// A value of a graph under construction.
@@ -63,6 +66,43 @@ impl Graph {
     pub fn param(&self, ty: Type) -> Result<X<'_>> {
         let v = self.func.borrow_mut().param(ty)?;
         Ok(X { g: self, v, optional: false })
+    }
+
+    /// The symbols in the types of the parameters.
+    pub fn open_sizes(&self) -> BTreeSet<Sym> {
+        let func = self.func.borrow();
+        let mut open = BTreeSet::new();
+        for p in func.params() {
+            func.ty(p).for_each_sym(&mut |s| {
+                open.insert(s.clone());
+            });
+        }
+        open
+    }
+
+    /// The symbols in the types of the parameters that a size depends on.
+    pub fn causes(&self, size: &Dim) -> BTreeSet<Sym> {
+        let (open, func) = (self.open_sizes(), self.func.borrow());
+        let definitions = func.sym_definitions();
+        let mut syms = BTreeSet::new();
+        size.for_each_sym(&mut |s| {
+            syms.insert(s.clone());
+        });
+        let mut work: Vec<Value> = syms.iter().filter_map(|s| definitions.get(s).copied()).collect();
+        let mut seen: BTreeSet<Value> = work.iter().copied().collect();
+        while let Some(v) = work.pop() {
+            let mut more = BTreeSet::new();
+            node_syms(func.node(v), &mut more);
+            let behind = more.iter().filter_map(|s| definitions.get(s).copied());
+            work.extend(behind.chain(func.node(v).args.iter().copied()).filter(|v| seen.insert(*v)));
+            syms.append(&mut more);
+        }
+        syms.intersection(&open).cloned().collect()
+    }
+
+    /// The symbols that operands of the function's own ops demand to be these numbers.
+    pub fn demanded(&self) -> BTreeMap<Sym, i64> {
+        self.demanded.borrow().clone()
     }
 
     /// The finished function, without the nodes that nothing needs.
@@ -425,7 +465,7 @@ impl<'g> X<'g> {
         let x = self.cast(DType::I64)?;
         let t = x.tensor()?;
         let Some(len) = t.static_shape().filter(|s| s.len() <= 1).and_then(|s| crate::tensor::count(&s)) else {
-            refuse!("the number of elements of {t} must be known at compile time");
+            return Err(Error::Open { message: format!("the number of elements of {t}"), size: self.len() });
         };
         let flat = x.reshape(&[Dim::from(len)])?;
         let known = flat.known().unwrap_or_else(|| vec![None; len]);

@@ -252,11 +252,16 @@ impl<'p> Product<'p> {
 
     fn sizes(&self, shape: impl Fn(Value) -> Vec<Dim>) -> Sizes {
         let (left, right) = (shape(self.left.0), shape(self.right.0));
+        // The entry has checked that paired sizes are equal; those of constants are known.
+        let paired = |x: &[usize], y: &[usize]| {
+            let numbers = |(x, y): (Dim, Dim)| if y.as_const().is_some() { y } else { x };
+            Axes::sizes(x, &left).into_iter().zip(Axes::sizes(y, &right)).map(numbers).collect()
+        };
         Sizes {
-            batch: Axes::sizes(&self.left.1.batch, &left),
+            batch: paired(&self.left.1.batch, &self.right.1.batch),
             rows: Axes::sizes(&self.left.1.free, &left),
             columns: Axes::sizes(&self.right.1.free, &right),
-            depth: Axes::sizes(&self.left.1.sum, &left),
+            depth: paired(&self.left.1.sum, &self.right.1.sum),
         }
     }
 

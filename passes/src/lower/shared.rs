@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub round: Option<V>,
     /// What cannot be lowered, found where nothing but code can be given.
     pub refused: Option<String>,
-    names: HashMap<Dim, Sym>,
+    names: HashMap<(Dim, &'static str), Sym>,
     meanings: HashMap<Sym, Dim>,
 }
 
@@ -119,11 +119,10 @@ impl Shared {
         })
     }
 
-    fn named(&mut self, d: &Dim, prefix: &str) -> Dim {
+    fn named(&mut self, d: &Dim, prefix: &'static str) -> Dim {
         // An atom may be known both as a size and as any number: these are two names.
-        let key = if prefix == "#" { d.clone() } else { -d };
         let count = self.names.len();
-        let sym = self.names.entry(key).or_insert_with(|| format!("{prefix}d{count}").into()).clone();
+        let sym = self.names.entry((d.clone(), prefix)).or_insert_with(|| format!("{prefix}d{count}").into()).clone();
         self.meanings.insert(sym.clone(), d.clone());
         Dim::sym(sym)
     }

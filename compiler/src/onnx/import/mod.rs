@@ -19,6 +19,7 @@ use crate::{
 use numrsc_ir::{
     DType, Dim, Elem, Func, Type,
     build::{Graph, X},
+    dim::Sym,
 };
 use std::{
     cell::RefCell,
@@ -39,9 +40,18 @@ pub struct Options {
 
 /// Import a model. The error lists everything that is wrong with it.
 pub fn import(model: &Model, options: &Options) -> Result<Func, Error> {
-    let importer = Importer::new(model, options);
-    let result = importer.main();
-    let mut problems = importer.problems.into_inner();
+    let mut sizes = BTreeMap::new();
+    let (result, mut problems) = loop {
+        let mut importer = Importer::new(model, options, &sizes);
+        let result = importer.main();
+        let found = std::mem::take(importer.found.get_mut());
+        let problems = importer.problems.into_inner();
+        if found.is_empty() {
+            break (result, problems);
+        }
+        // With the numbers from the start, everything behind them has numbers, too.
+        sizes.extend(found);
+    };
     // A loop body is imported more than once while its types settle.
     let mut seen = BTreeSet::new();
     problems.retain(|p: &Problem| seen.insert(p.to_string()));
@@ -74,13 +84,18 @@ pub fn dims(func: &Func) -> BTreeSet<String> {
 #[derive(Debug)]
 pub enum Fail {
     Refused(String),
+    /// A size has to be known.
+    Open { message: String, size: Dim },
     /// The reason is among the problems already.
     Reported,
 }
 
 impl From<numrsc_ir::Error> for Fail {
     fn from(e: numrsc_ir::Error) -> Fail {
-        Fail::Refused(e.to_string())
+        match e {
+            numrsc_ir::Error::Open { ref size, .. } => Fail::Open { message: e.to_string(), size: size.clone() },
+            _ => Fail::Refused(e.to_string()),
+        }
     }
 }
 
@@ -150,10 +165,14 @@ struct Importer<'m> {
     taken: RefCell<BTreeSet<String>>,
     /// The names of dimensions that the user gave a size, and that there are.
     fixed: RefCell<BTreeSet<String>>,
+    /// Sizes of inputs that weights leave no choice of.
+    sizes: &'m BTreeMap<Sym, i64>,
+    /// More of them.
+    found: RefCell<BTreeMap<Sym, i64>>,
 }
 
 impl<'m> Importer<'m> {
-    fn new(model: &'m Model, options: &'m Options) -> Importer<'m> {
+    fn new(model: &'m Model, options: &'m Options, sizes: &'m BTreeMap<Sym, i64>) -> Importer<'m> {
         Importer {
             model,
             options,
@@ -161,6 +180,8 @@ impl<'m> Importer<'m> {
             symbols: RefCell::default(),
             taken: RefCell::default(),
             fixed: RefCell::default(),
+            sizes,
+            found: RefCell::default(),
         }
     }
 
@@ -187,7 +208,7 @@ impl<'m> Importer<'m> {
             let declared = input.r#type.as_ref().ok_or_else(|| "it has no type".to_string());
             let param = declared
                 .and_then(|ty| self.declared_type(&g, ty))
-                .and_then(|ty| g.param(ty).map_err(|e| e.to_string()))
+                .and_then(|ty| g.param(self.with_sizes(&ty)).map_err(|e| e.to_string()))
                 .map(|x| if is_optional(input.r#type.as_ref()) { x.as_optional() } else { x })
                 .map_err(|e| self.report(Problem::new(Place::graph("main"), format!("input `{}`: {e}", input.name))));
             scope.insert(&input.name, Bound::of(param.ok()));
@@ -195,7 +216,9 @@ impl<'m> Importer<'m> {
                 self.taken.borrow_mut().extend(self.symbols.take().into_values());
             }
         }
-        let results = self.graph(&g, graph, &frame, "main", scope)?;
+        let results = self.graph(&g, graph, &frame, "main", scope);
+        self.find_sizes(&g);
+        let results = results?;
         self.check_outputs(graph, &results);
         let results: Vec<_> = results.iter().map(|x| x.value()).collect();
         let mut func = g.finish(&results);
@@ -203,6 +226,16 @@ impl<'m> Importer<'m> {
         func.result_names = graph.output.iter().map(|o| o.name.clone()).collect();
         self.check_dims(&func);
         Ok(func)
+    }
+
+    fn with_sizes(&self, ty: &Type) -> Type {
+        ty.map_dims(&|d| d.subst(&|s| self.sizes.get(s).copied().map(Dim::Const)))
+    }
+
+    /// Sizes of inputs that turned out to be numbers: what is multiplied with weights is as long as they are.
+    fn find_sizes(&self, g: &Graph) {
+        let open = g.open_sizes();
+        self.found.borrow_mut().extend(g.demanded().into_iter().filter(|(s, _)| open.contains(s)));
     }
 
     /// A size for a dimension that no input has is a mistake.
@@ -291,12 +324,14 @@ impl<'m> Importer<'m> {
         for (index, node) in nodes.iter().enumerate() {
             let outputs =
                 self.node(g, node, frame, &format!("{path}/#{index} {}", node.name), scope).unwrap_or_else(|fail| {
-                    if let Fail::Refused(message) = fail {
-                        let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
-                        let place = Place { graph: path.into(), node: Some(at) };
-                        let hint = self.hint(node, frame);
-                        self.report(Problem { place, message, hint });
-                    }
+                    let (message, hint) = match fail {
+                        Fail::Refused(message) => (message, self.hint(node, frame)),
+                        Fail::Open { message, size } => (message, self.size_hint(g, &size)),
+                        Fail::Reported => return vec![],
+                    };
+                    let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
+                    let place = Place { graph: path.into(), node: Some(at) };
+                    self.report(Problem { place, message, hint });
                     vec![]
                 });
             let given = outputs.into_iter().chain(std::iter::repeat(None));
@@ -380,6 +415,20 @@ impl<'m> Importer<'m> {
             return Err(Fail::Reported);
         }
         Ok(function.output.iter().map(|o| scope.get(o.as_str()).and_then(|b| b.value())).collect())
+    }
+
+    /// Which sizes of inputs to fix, so that a size that depends on them is a number.
+    fn size_hint(&self, g: &Graph, size: &Dim) -> Option<String> {
+        let named: BTreeSet<String> = self.symbols.borrow().values().cloned().collect();
+        let causes: Vec<String> = g.causes(size).iter().map(ToString::to_string).filter(|s| named.contains(s)).collect();
+        // A nested graph does not see where the sizes around it come from.
+        let names = if causes.is_empty() { named.into_iter().collect() } else { causes };
+        let list = names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+        let example = names.first()?;
+        Some(match names.len() {
+            1 => format!("give {list} a size, as in --dim {example}=4"),
+            _ => format!("give sizes to those of {list} on which it depends, as in --dim {example}=4"),
+        })
     }
 
     /// What the user could do about a node that failed.

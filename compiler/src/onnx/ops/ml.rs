@@ -5,7 +5,7 @@ mod tree;
 
 use crate::onnx::import::{Fail, table::onnx_ops};
 use numrsc_ir::{
-    DType, Dim, Elems, ReduceFn, Result, Tensor,
+    DType, Dim, Elems, Error, ReduceFn, Result, Tensor,
     build::{Graph, X},
 };
 
@@ -433,7 +433,9 @@ fn linear_classifier<'g>(
     let rows = match width {
         Some(w) if w > 0 => coefficients.len() / w,
         _ if intercepts.len() > 1 => intercepts.len(),
-        _ if labels.len() == 2 => return Err("the number of features must be known at compile time".into()),
+        _ if labels.len() == 2 => {
+            return Err(Error::Open { message: "the number of features".into(), size: features(x)?.dim(1)? }.into());
+        }
         _ => labels.len(),
     };
     let raw = linear(x, coefficients, intercepts, rows as i64)?;

@@ -174,10 +174,7 @@ fn max_unpool<'g>(
     let empty = zero.broadcast_to(&[Dim::product(&shape)])?;
     let y = empty.scatter(ScatterFn::Set, indices.indices()?.flatten()?, x.flatten()?)?.reshape(&shape)?;
     let Some(to) = output_shape else { return Ok(y) };
-    let to = to.to_sizes()?;
-    if to.len() != shape.len() {
-        refuse!("`output_shape` has {} sizes, {} has {}", to.len(), x.ty(), shape.len());
-    }
+    let to = to.of_length(shape.len())?.to_sizes()?;
     let high: Vec<Dim> = to.iter().zip(&shape).map(|(t, s)| t - s).collect();
     y.pad(&vec![Dim::ZERO; shape.len()], &high, zero)
 }

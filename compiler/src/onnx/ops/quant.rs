@@ -66,6 +66,10 @@ impl Grain {
         if value.rank() == 0 {
             return Ok(value);
         }
+        if value.rank() == 1 && x.rank() < 2 && x.axis(self.axis).is_err() {
+            // There is no axis along which scales could differ.
+            return single(value.of_length(1)?);
+        }
         let axis = x.axis(self.axis)?;
         if self.block_size == 0 {
             if value.rank() != 1 {

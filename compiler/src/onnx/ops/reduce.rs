@@ -1,7 +1,7 @@
 //! Reductions and running sums, over axes that are constants or only known at run time.
 use crate::onnx::import::table::onnx_ops;
 use numrsc_ir::{
-    DType, Dim, ReduceFn, Result, ScatterFn,
+    DType, Dim, Error, ReduceFn, Result, ScatterFn,
     build::{Graph, X},
     expr::S,
     refuse,
@@ -68,8 +68,8 @@ struct Reduction<'g> {
 
 enum Axes<'g> {
     Known(Vec<usize>),
-    /// A bool for each axis of `x`, and how many are true if that is known.
-    Mask(X<'g>, Option<usize>),
+    /// A bool for each axis of `x`, and how many are true.
+    Mask(X<'g>, Dim),
 }
 
 /// Constant axes. None mean all, or really none if `noop`.
@@ -97,7 +97,7 @@ fn over<'g>(x: X<'g>, axes: Option<X<'g>>, keep: bool, noop: bool) -> Result<Red
     if len.as_usize().is_some_and(|n| n > x.rank()) {
         refuse!("{len} axes to reduce, {} has only {rank}", x.ty());
     }
-    Ok(Reduction { x, axes: Axes::Mask(mask, len.as_usize()), keep })
+    Ok(Reduction { x, axes: Axes::Mask(mask, len), keep })
 }
 
 impl<'g> Reduction<'g> {
@@ -169,14 +169,14 @@ impl<'g> Reduction<'g> {
     fn fold(&self, f: ReduceFn, x: X<'g>, keep: bool) -> Result<X<'g>> {
         match &self.axes {
             Axes::Known(axes) => x.reduce(f, axes, keep),
-            Axes::Mask(mask, count) => fold_masked(x, *mask, *count, f, keep),
+            Axes::Mask(mask, count) => fold_masked(x, *mask, count, f, keep),
         }
     }
 }
 
 /// Reduce over the axes that a mask names at run time: every element is combined into the element of the result that
 /// its coordinates along the other axes name.
-fn fold_masked<'g>(x: X<'g>, mask: X<'g>, count: Option<usize>, f: ReduceFn, keep: bool) -> Result<X<'g>> {
+fn fold_masked<'g>(x: X<'g>, mask: X<'g>, count: &Dim, f: ReduceFn, keep: bool) -> Result<X<'g>> {
     let (g, shape) = (x.graph(), x.shape());
     let kept = g.map([mask, g.dims(&shape)?], |[m, d]| m.select(d.lit(1.0), d))?.to_sizes()?;
     let mut at = g.scalar(DType::I64, 0.0)?;
@@ -198,8 +198,8 @@ fn fold_masked<'g>(x: X<'g>, mask: X<'g>, count: Option<usize>, f: ReduceFn, kee
     if keep {
         return flat.reshape(&kept);
     }
-    let Some(count) = count else {
-        refuse!("the number of axes must be known at compile time to reduce without keepdims");
+    let Some(count) = count.as_usize() else {
+        return Err(Error::Open { message: "the number of axes to reduce without keepdims".into(), size: count.clone() });
     };
     // The other axes in their order: sorted by the mask, those that are not in it come first.
     let order = mask.argsort(0, false)?.slice_axis(0, &Dim::ZERO, &Dim::from(shape.len() - count), 1)?;

@@ -103,10 +103,7 @@ fn axes<'g>(
     }
     let count = axes.len();
     let of_length = |what: &str, v: X<'g>, want: usize| -> Result<X<'g>> {
-        if v.rank() != 1 || v.shape()[0].equals(&Dim::from(want)) != Some(true) {
-            refuse!("`{what}` must have {want} elements, known at compile time, got {}", v.ty());
-        }
-        Ok(v)
+        v.of_length(want).map_err(|e| format!("`{what}`: {e}").into())
     };
     let crop = how.transformation == "tf_crop_and_resize";
     let roi = match given(roi) {

@@ -3,7 +3,7 @@
 use super::slice::{self, elements, known, static_len, zero};
 use crate::onnx::import::{Ctx, table::onnx_ops};
 use numrsc_ir::{
-    DType, Dim, Elems, ReduceFn, Result, ScatterFn, Tensor,
+    DType, Dim, Elems, Error, ReduceFn, Result, ScatterFn, Tensor,
     build::{Graph, X, broadcast_shapes},
     refuse,
 };
@@ -220,7 +220,8 @@ fn squeeze_ones(x: X<'_>) -> Result<X<'_>> {
             Some(true) => {}
             Some(false) => shape.push(d),
             None if is_named(&d) => {
-                refuse!("without `axes`, whether {d} in {} is 1 must be known (give it a size: --dim)", x.ty())
+                let message = format!("without `axes`, whether {d} in {} is 1", x.ty());
+                return Err(Error::Open { message, size: d });
             }
             None => shape.extend(g.size(&d)?.map(|d| d.eq(1.0).select(d.lit(-1.0), d))?.to_sizes()?),
         }
@@ -268,9 +269,7 @@ fn expand<'g>(x: X<'g>, shape: X<'g>) -> Result<X<'g>> {
 
 /// Repeat axis `i` as often as `repeats[i]` says, or axis `axis` only.
 fn tile<'g>(x: X<'g>, repeats: X<'g>, axis: Option<X<'g>>) -> Result<X<'g>> {
-    if axis.is_none() && static_len(repeats)? != x.rank() {
-        refuse!("{} repeats for {}", static_len(repeats)?, x.ty());
-    }
+    let repeats = if axis.is_none() { repeats.of_length(x.rank())? } else { repeats };
     let mut y = x;
     for (i, times) in slice::per_axis(x, repeats, axis, 1)?.into_iter().enumerate() {
         let [times] = &times.to_sizes()?[..] else { unreachable!("a scalar has one element") };
@@ -307,7 +306,7 @@ fn split_parts<'g>(
     let axis = x.axis(axis)?;
     let sizes = match (sizes, split.filter(|s| !s.is_empty())) {
         (Some(_), Some(_)) => refuse!("the sizes are given as an input and as an attribute"),
-        (Some(sizes), None) => sizes.to_sizes()?,
+        (Some(sizes), None) => sizes.of_length(cx.outputs())?.to_sizes()?,
         (None, Some(sizes)) => sizes.into_iter().map(Dim::Const).collect(),
         (None, None) => {
             let count = cx.outputs().max(1);
@@ -336,18 +335,10 @@ fn split_into<'g>(
     let axis = x.axis(axis)?;
     let n = &x.shape()[axis];
     let part = n.ceil_div(&Dim::Const(count));
-    let mut sizes = vec![part.clone(); outputs];
-    let mut left = n.clone();
-    for (i, size) in sizes.iter_mut().enumerate() {
-        // Equal parts take the whole axis; otherwise the last ones get what is left.
-        if left.as_const().is_some() {
-            *size = part.lesser(&left);
-        } else if i + 1 == outputs {
-            *size = left.clone();
-        }
-        left = &left - size;
-    }
-    split_exactly(x, axis, &sizes)
+    // The last parts get what the first ones leave, which may be nothing; the first part always fits.
+    let cut = |i: i64| if i < 2 { &part * &Dim::Const(i) } else { (&part * &Dim::Const(i)).lesser(n) };
+    let cuts: Vec<Dim> = (0..=count).map(cut).collect();
+    cuts.windows(2).map(|w| x.slice_axis(axis, &w[0], &(&w[1] - &w[0]), 1)).collect()
 }
 
 /// Parts that must take the whole axis, which is checked at run time if it is not certain.

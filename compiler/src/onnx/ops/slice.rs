@@ -1,5 +1,5 @@
 //! Windows of axes: slicing, padding and cropping, with bounds that are constant, symbolic, or known at run time only.
-use numrsc_ir::{DType, Dim, Op, Result, ScatterFn, Tensor, build::X, refuse};
+use numrsc_ir::{DType, Dim, Error, Op, Result, ScatterFn, Tensor, build::X, refuse};
 
 /// Bounds this far out mean "to the end".
 const FAR: i64 = i32::MAX as i64;
@@ -8,7 +8,7 @@ const FAR: i64 = i32::MAX as i64;
 pub(super) fn static_len(x: X<'_>) -> Result<usize> {
     match x.len().as_usize() {
         Some(n) => Ok(n),
-        None => refuse!("the number of elements of {} must be known at compile time", x.ty()),
+        None => Err(Error::Open { message: format!("the number of elements of {}", x.ty()), size: x.len() }),
     }
 }
 
@@ -38,14 +38,21 @@ pub(super) fn zero(x: X<'_>) -> Result<X<'_>> {
 /// One scalar for every axis of `x`: what `values` holds for those named by `axes` (the first ones if it is absent),
 /// the default for the others.
 pub(super) fn per_axis<'g>(x: X<'g>, values: X<'g>, axes: Option<X<'g>>, default: i64) -> Result<Vec<X<'g>>> {
-    let (g, rank, count) = (x.graph(), x.rank(), static_len(values)?);
-    if count > rank || axes.map(static_len).transpose()?.is_some_and(|n| n != count) {
+    let (g, rank, count) = (x.graph(), x.rank(), values.len());
+    let differs = |a: X<'_>| a.len().equals(&count) == Some(false);
+    if count.at_most(&Dim::from(rank)) == Some(false) || axes.is_some_and(differs) {
         refuse!("{count} values for {} and axes {}", x.ty(), axes.map_or("0..".into(), |a| a.ty().to_string()));
     }
-    let fixed = match axes.map(|a| a.cast(DType::I64)).transpose()? {
-        None => Some((0..count).collect()),
-        Some(a) => a.as_ints().map(|a| x.axes(&a)).transpose()?,
-    };
+    let (mut fixed, mut values) = (None, values);
+    match axes.map(|a| a.cast(DType::I64)).transpose()? {
+        None => fixed = count.as_usize().map(|n| (0..n).collect()),
+        Some(a) => {
+            if let Some(a) = a.as_ints() {
+                values = values.flatten()?.of_length(a.len())?;
+                fixed = Some(x.axes(&a)?);
+            }
+        }
+    }
     if let Some(fixed) = fixed {
         if fixed.iter().enumerate().any(|(i, a)| fixed[..i].contains(a)) {
             refuse!("axes {fixed:?} repeat");
@@ -53,7 +60,10 @@ pub(super) fn per_axis<'g>(x: X<'g>, values: X<'g>, axes: Option<X<'g>>, default
         let value = |axis| fixed.iter().position(|a| *a == axis).map(|i| element(values, i));
         return (0..rank).map(|a| value(a).unwrap_or_else(|| g.size(&Dim::Const(default)))).collect();
     }
-    let axes = axes.unwrap_or(values).cast(DType::I64)?.flatten()?.wrap_indices(&Dim::from(rank))?;
+    let axes = match axes {
+        Some(axes) => axes.cast(DType::I64)?.flatten()?.wrap_indices(&Dim::from(rank))?,
+        None => g.range(DType::I64, &count)?,
+    };
     let defaults = g.ints(&vec![default; rank])?;
     elements(defaults.scatter(ScatterFn::Set, axes, values.cast(DType::I64)?.flatten()?)?)
 }
@@ -159,11 +169,13 @@ fn run_time_bounds<'g>(start: X<'g>, end: X<'g>, step: X<'g>, n: &Dim) -> Result
 
 /// `pads` holds what goes before each of the axes, then what goes after; negative numbers crop.
 pub(super) fn pad<'g>(x: X<'g>, pads: X<'g>, value: Option<X<'g>>, axes: Option<X<'g>>, mode: &str) -> Result<X<'g>> {
-    let half = match static_len(pads)? {
-        n if n % 2 == 0 && (axes.is_some() || n == 2 * x.rank()) => Dim::from(n / 2),
-        n => refuse!("{n} pads for {}", x.ty()),
-    };
     let pads = pads.flatten()?;
+    let (pads, half) = match (pads.len().as_usize(), axes) {
+        (Some(n), Some(_)) if n % 2 == 0 => (pads, Dim::from(n / 2)),
+        (Some(n), Some(_)) => refuse!("{n} pads for {}", x.ty()),
+        (_, None) => (pads.of_length(2 * x.rank())?, Dim::from(x.rank())),
+        (None, Some(axes)) => (pads.with_sizes(&[&axes.len() * &Dim::Const(2)])?, axes.len()),
+    };
     let side = |start: &Dim| -> Result<Vec<Dim>> {
         per_axis(x, pads.slice_axis(0, start, &half, 1)?, axes, 0)?.into_iter().map(X::to_dim).collect()
     };
@@ -207,10 +219,7 @@ pub(super) fn center_crop_pad<'g>(x: X<'g>, shape: X<'g>, axes: Option<Vec<i64>>
         Some(axes) => x.axes(&axes)?,
         None => (0..x.rank()).collect(),
     };
-    let targets = shape.to_sizes()?;
-    if targets.len() != axes.len() {
-        refuse!("{} sizes for {} axes", targets.len(), axes.len());
-    }
+    let targets = shape.of_length(axes.len())?.to_sizes()?;
     let (mut low, mut high) = (vec![Dim::ZERO; x.rank()], vec![Dim::ZERO; x.rank()]);
     for (&axis, target) in axes.iter().zip(&targets) {
         let more = target - &x.shape()[axis];
