@@ -101,7 +101,10 @@ impl<'g> X<'g> {
             Some(last) => match last.as_usize() {
                 Some(depth) => depth,
                 None => {
-                    return Err(Error::Open { message: format!("the last axis of the indices {}", idx.ty()), size: last });
+                    return Err(Error::Open {
+                        message: format!("the last axis of the indices {}", idx.ty()),
+                        size: last,
+                    });
                 }
             },
         };

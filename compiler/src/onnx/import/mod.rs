@@ -85,7 +85,10 @@ pub fn dims(func: &Func) -> BTreeSet<String> {
 pub enum Fail {
     Refused(String),
     /// A size has to be known.
-    Open { message: String, size: Dim },
+    Open {
+        message: String,
+        size: Dim,
+    },
     /// The reason is among the problems already.
     Reported,
 }
@@ -420,7 +423,8 @@ impl<'m> Importer<'m> {
     /// Which sizes of inputs to fix, so that a size that depends on them is a number.
     fn size_hint(&self, g: &Graph, size: &Dim) -> Option<String> {
         let named: BTreeSet<String> = self.symbols.borrow().values().cloned().collect();
-        let causes: Vec<String> = g.causes(size).iter().map(ToString::to_string).filter(|s| named.contains(s)).collect();
+        let causes: Vec<String> =
+            g.causes(size).iter().map(ToString::to_string).filter(|s| named.contains(s)).collect();
         // A nested graph does not see where the sizes around it come from.
         let names = if causes.is_empty() { named.into_iter().collect() } else { causes };
         let list = names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");

@@ -199,7 +199,10 @@ fn fold_masked<'g>(x: X<'g>, mask: X<'g>, count: &Dim, f: ReduceFn, keep: bool) 
         return flat.reshape(&kept);
     }
     let Some(count) = count.as_usize() else {
-        return Err(Error::Open { message: "the number of axes to reduce without keepdims".into(), size: count.clone() });
+        return Err(Error::Open {
+            message: "the number of axes to reduce without keepdims".into(),
+            size: count.clone(),
+        });
     };
     // The other axes in their order: sorted by the mask, those that are not in it come first.
     let order = mask.argsort(0, false)?.slice_axis(0, &Dim::ZERO, &Dim::from(shape.len() - count), 1)?;
