@@ -5,6 +5,7 @@ use crate::{
         self, Model, Value, import,
         proto::{TypeProto, ValueInfoProto},
     },
+    sizes,
 };
 use numrsc_ir::{DType, Elems, Func, Tensor, eval::Data};
 use std::{
@@ -45,7 +46,7 @@ impl Settings {
     }
 
     pub fn import(&self) -> import::Options {
-        import::Options { dims: self.dims.clone(), distinct_dims: self.distinct_dims }
+        import::Options { dims: self.dims.clone(), distinct_dims: self.distinct_dims, ..Default::default() }
     }
 }
 
@@ -108,7 +109,11 @@ fn run_set(set: &Path, model: &Model, func: &Func, executor: &dyn Executor, sett
         _ => None,
     };
     let random = is_random(model, &given);
-    let got = executor.run(func, &inputs)?;
+    let got = executor.run(func, &inputs).map_err(|e| {
+        let types = func.params().into_iter().map(|p| func.ty(p));
+        let all = func.param_names.iter().zip(types).zip(&inputs).map(|((name, ty), data)| (&name[..], ty, data));
+        sizes::disagreement(all).unwrap_or(e)
+    })?;
     if got.len() != graph.output.len() {
         return Err(format!("{} outputs, expected {}", got.len(), graph.output.len()));
     }

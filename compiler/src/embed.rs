@@ -37,6 +37,8 @@ use std::{
 pub struct Build {
     model: PathBuf,
     name: Option<String>,
+    /// As they were given.
+    shapes: Vec<(String, String)>,
     import: import::Options,
     options: Options,
 }
@@ -45,7 +47,7 @@ impl Build {
     /// The file is looked up from the folder of the package, where build scripts run.
     pub fn new(model: impl Into<PathBuf>) -> Build {
         let options = Options { cpu: default_cpu(), cache: None, ..Options::default() };
-        Build { model: model.into(), name: None, import: import::Options::default(), options }
+        Build { model: model.into(), name: None, shapes: vec![], import: import::Options::default(), options }
     }
 
     /// What `include_model!` and the type are called, instead of like the file.
@@ -67,6 +69,20 @@ impl Build {
     #[must_use]
     pub fn cpu(mut self, cpu: &str) -> Build {
         self.options.cpu = cpu.to_owned();
+        self
+    }
+
+    /// The shape of an input, where the model does not declare it: sizes, names of sizes, and `?` for others, as in `"2,3,batch"`.
+    #[must_use]
+    pub fn shape(mut self, input: &str, shape: &str) -> Build {
+        self.shapes.push((input.to_owned(), shape.to_owned()));
+        self
+    }
+
+    /// Take a name of a dimension that several inputs use as a different size in each.
+    #[must_use]
+    pub fn distinct_dims(mut self) -> Build {
+        self.import.distinct_dims = true;
         self
     }
 
@@ -103,6 +119,11 @@ impl Build {
         self.options.triple = variable("TARGET")?.to_string_lossy().into_owned();
         println!("cargo::rerun-if-changed={}", self.model.display());
         let name = self.name.clone().unwrap_or_else(|| stem(&self.model));
+        for (input, shape) in &self.shapes {
+            let parsed = import::parse_shape(shape);
+            let parsed = parsed.map_err(|e| Error::Codegen(format!("the shape of `{input}`: {e}")))?;
+            self.import.shapes.insert(input.clone(), parsed);
+        }
         let model = onnx::load(&self.model)?;
         let func = import::import(&model, &self.import);
         for file in model.external_files() {

@@ -11,6 +11,7 @@ pub mod near;
 pub mod npy;
 pub mod onnx;
 pub mod output;
+pub mod sizes;
 mod toolchain;
 pub mod tune;
 pub mod web;

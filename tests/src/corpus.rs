@@ -25,6 +25,16 @@ pub fn sizes(models: &[&str]) -> PathBuf {
     run("sizes.py", models).join("sizes")
 }
 
+/// Make small models of details, with ONNX Runtime's outputs (at once if they are there), and give the folder they lie in.
+///
+/// # Panics
+/// As [`fetch`].
+pub fn details() -> PathBuf {
+    // It brings the packages.
+    fetch("suite");
+    run("details.py", &[]).join("details")
+}
+
 fn run(script: &str, args: &[&str]) -> PathBuf {
     let script = root().join("tests/corpus").join(script);
     let status = Command::new("python3").arg(&script).args(args).status().expect("python3 can be started");

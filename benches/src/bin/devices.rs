@@ -88,7 +88,7 @@ fn report(args: &Args) -> Result<()> {
 fn measure(model: &Path, dims: &[(&str, i64)]) -> Result<Vec<Cost>> {
     let folder = driver::work_folder(&format!("devices/{}", driver::name_of(model)))?;
     let dims = dims.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
-    let import = import::Options { dims, distinct_dims: false };
+    let import = import::Options { dims, ..Default::default() };
     let loaded = onnx::load(&model.join("model.onnx")).map_err(|e| e.to_string())?;
     let func = import::import(&loaded, &import).map_err(|e| e.to_string())?;
     let shape = |ty: &numrsc_ir::Type| {

@@ -21,7 +21,7 @@ use numrsc::{
     Error,
     compile::{Generator, Options},
     near,
-    onnx::{Model, import},
+    onnx::{Model, import, proto::DimensionValue},
 };
 use numrsc_ir::Func;
 use numrsc_passes::{Level, lower};
@@ -251,6 +251,9 @@ struct ImportArgs {
     /// Fix the size of a named dimension; may be given more than once
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     dims: Vec<(String, i64)>,
+    /// The shape of an input, where the model does not declare it: sizes, names of sizes, `?` for others; may be given more than once
+    #[arg(long = "shape", value_name = "NAME=2,3,batch", value_parser = parse_shape)]
+    shapes: Vec<(String, Vec<DimensionValue>)>,
     /// Take a name of a dimension that several inputs use as a different size in each
     #[arg(long)]
     distinct_dims: bool,
@@ -258,11 +261,18 @@ struct ImportArgs {
 
 impl ImportArgs {
     fn options(&self) -> import::Options {
-        import::Options { dims: self.dims.iter().cloned().collect(), distinct_dims: self.distinct_dims }
+        import::Options {
+            shapes: self.shapes.iter().cloned().collect(),
+            dims: self.dims.iter().cloned().collect(),
+            distinct_dims: self.distinct_dims,
+        }
     }
 
     /// Sizes can be given for what an artifact leaves open, and for nothing else.
     fn fit(&self, artifact: &Manifest<'_>) -> Result<(), Failure> {
+        if let Some((name, _)) = self.shapes.first() {
+            return Err(Failure::Usage(format!("--shape {name}: the inputs of an artifact have their shapes")));
+        }
         let open: Vec<&str> = artifact.symbols().collect();
         match self.dims.iter().find(|(name, _)| !open.contains(&&name[..])) {
             None => Ok(()),
@@ -273,6 +283,12 @@ impl ImportArgs {
             }
         }
     }
+}
+
+fn parse_shape(text: &str) -> Result<(String, Vec<DimensionValue>), String> {
+    // Names of inputs may hold anything.
+    let (name, shape) = text.rsplit_once('=').ok_or("expected NAME=2,3,batch")?;
+    Ok((name.to_string(), import::parse_shape(shape)?))
 }
 
 fn parse_dim(text: &str) -> Result<(String, i64), String> {

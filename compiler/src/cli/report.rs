@@ -6,6 +6,7 @@ use super::{
     terminal::say,
     thread_count,
 };
+use numrsc::onnx::import::shape_text;
 use numrsc_ir::{
     dim::Sym,
     kernel::{Kind, Module},
@@ -104,6 +105,7 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
             "other_cpus": w.other_cpus,
             "cpu_features": w.codegen.features,
             "dims": import.dims,
+            "shapes": import.shapes.iter().map(|(name, s)| (name, shape_text(s.iter().map(Some)))).collect::<BTreeMap<_, _>>(),
             "distinct_dims": import.distinct_dims,
             "level": w.options.level as u8,
             "without_rules": w.options.without_rules,

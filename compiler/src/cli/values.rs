@@ -167,7 +167,11 @@ pub(crate) fn gather(
         None => make(port, file_of(port).and_then(|file| Made::of(file)).unwrap_or(Made::Random), seed, &size),
     };
     let values = ports.iter().zip(from_files).zip(seeds).map(value).collect::<Result<Vec<Data>, Failure>>()?;
-    Ok(Inputs { values, sizes })
+    let all = ports.iter().zip(&values).map(|(port, data)| (&port.name[..], &port.ty, data));
+    match numrsc::sizes::disagreement(all) {
+        Some(message) => Err(Failure::Other(message)),
+        None => Ok(Inputs { values, sizes }),
+    }
 }
 
 fn load(file: &Path, port: &Port) -> Result<Data, String> {

@@ -412,10 +412,19 @@ impl<'a> Checker<'a> {
             );
         }
         let mut uses = vec![];
-        let mut names = HashSet::new();
+        let mut given: HashMap<&str, &AttributeProto> = HashMap::new();
         for (a, attribute) in node.attribute.iter().enumerate() {
-            if !names.insert(attribute.name.as_str()) {
-                self.problem(place(), format!("attribute `{}` is given more than once", short(&attribute.name)));
+            let name = short(&attribute.name);
+            match given.insert(attribute.name.as_str(), attribute) {
+                None => {}
+                Some(first) if first == attribute => {
+                    self.warn(place(), format!("attribute `{name}` is given more than once, with the same value"));
+                }
+                Some(_) => self.hinted(
+                    place(),
+                    format!("attribute `{name}` is given more than once, with different values"),
+                    "only one of them can be meant: remove the others from the node",
+                ),
             }
             self.attribute(&place, attribute, context);
             for (g, graph) in attribute.subgraphs().enumerate() {

@@ -232,7 +232,7 @@ impl Graph {
         if matches!(node.op, Op::Const { .. } | Op::Bind { .. } | Op::Param { .. } | Op::Compress { .. }) {
             return None;
         }
-        if !ty.dtype.is_float()
+        if (ty.dtype.is_int() || ty.dtype == DType::Bool)
             && let Some(known) = self.known.borrow().get(&x.v)
             && let Some(all) = known.iter().map(|d| d.as_ref()?.as_const()).collect::<Option<Vec<i64>>>()
         {

@@ -211,6 +211,10 @@ pub(super) fn scatter(x: &Tensor, indices: &Tensor, updates: &Tensor, f: Scatter
         }
         v
     }
+    // Without elements, no index is followed, whatever it says.
+    if updates.is_empty() {
+        return Ok(x.clone());
+    }
     let rows = movement::positions(indices, x.shape()[0])?;
     // On bools, adding is "or" and multiplying is "and".
     let f = match f {

@@ -214,11 +214,12 @@ pub(super) fn gather(x: &Tensor, idx: &Tensor, axis: usize, batch: usize, out: V
         }
         T::tensor(x.dtype(), out, cells)
     }
-    let size = x.shape()[axis];
-    let indices = positions(idx, size)?;
+    // Without elements, no index is followed, whatever it says.
     if out.contains(&0) {
         return view(x, &Walk { offset: 0, strides: vec![0; out.len()] }, out);
     }
+    let size = x.shape()[axis];
+    let indices = positions(idx, size)?;
     let product = |s: &[usize]| count(s).expect("part of a tensor that is not empty");
     let (batches, outer) = (product(&x.shape()[..batch]), product(&x.shape()[batch..axis]));
     let sizes = [batches, outer, size, product(&x.shape()[axis + 1..])];

@@ -4,7 +4,7 @@ use super::{
     table::{FromAttr, Types},
 };
 use crate::onnx::{
-    Model, domain,
+    Model, domain, ops,
     proto::{AttributeProto, GraphProto, NodeProto},
 };
 use numrsc_ir::{
@@ -85,17 +85,29 @@ impl<'a, 'g> Ctx<'a, 'g> {
         }
     }
 
-    /// Refuse attributes that the row does not know. Before opset 6, operators had an attribute that says which inputs
-    /// may be overwritten; it does not change results.
+    /// Refuse attributes that the row does not know, unless they ask for nothing: with the value that another version
+    /// of the operator takes them to have if they are not there. Before opset 6, operators had an attribute that says
+    /// which inputs may be overwritten; it does not change results.
     pub fn all_attributes_read(&self, known: &[&str]) -> Result<(), Fail> {
         let legacy = if domain(&self.node.domain).is_empty() && self.opset() < 6 { "consumed_inputs" } else { "" };
-        let names = self.node.attribute.iter().map(|a| a.name.as_str());
-        let strange: Vec<&str> = names.filter(|a| !named(a, known) && *a != legacy).collect();
+        let given = self.node.attribute.iter().filter(|a| !named(&a.name, known) && a.name != legacy);
+        let strange: Vec<&str> = given.filter(|a| !self.is_default(&a.name)).map(|a| a.name.as_str()).collect();
         match &strange[..] {
             [] => Ok(()),
             [one] => Err(Fail::Refused(format!("attribute `{one}` is not supported"))),
             many => Err(Fail::Refused(format!("attributes `{}` are not supported", many.join("`, `")))),
         }
+    }
+
+    /// Does an attribute have the value that it has by default in some version of the operator?
+    fn is_default(&self, name: &str) -> bool {
+        // Without it, old versions train and new ones do not.
+        if name == "is_test" {
+            return false;
+        }
+        let Some(Ok(value)) = self.attribute(name).map(AttributeProto::value) else { return false };
+        let rows = ops::all().filter(|o| o.domain == domain(&self.node.domain) && o.name == self.node.op_type);
+        rows.flat_map(|o| o.attrs).any(|a| a.name == name && a.is_default(value))
     }
 
     /// A graph that is an attribute of the node.

@@ -1,6 +1,7 @@
 //! From a decoded model to tensor IR. Every node is looked up in the operator table and expands into core ops; types
 //! and shapes are inferred as nodes are pushed. All problems of a model are reported at once.
 mod context;
+pub mod operand;
 pub mod table;
 
 use super::{
@@ -8,8 +9,8 @@ use super::{
     model::function_opsets,
     ops,
     proto::{
-        AttributeProto, DimensionValue, FunctionProto, GraphProto, NodeProto, TensorShapeProto, TensorType, TypeProto,
-        TypeValue,
+        AttributeProto, Dimension, DimensionValue, FunctionProto, GraphProto, NodeProto, TensorShapeProto, TensorType,
+        TypeProto, TypeValue, ValueInfoProto,
     },
 };
 use crate::{
@@ -31,6 +32,8 @@ pub use table::{OnnxOp, Outputs};
 /// Choices of the user that concern the import.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// Shapes of inputs that the model does not declare, or not as far as they are known (`--shape x=2,3,batch`).
+    pub shapes: BTreeMap<String, Vec<DimensionValue>>,
     /// Sizes for named dimensions (`--dim batch=1`).
     pub dims: BTreeMap<String, i64>,
     /// Take a name of a dimension that several inputs use as a different size in each: some exporters reuse names.
@@ -57,6 +60,33 @@ pub fn import(model: &Model, options: &Options) -> Result<Func, Error> {
             Err(Error::Model { file: file(), problems: missing.chain(problems).collect() })
         }
     }
+}
+
+/// A shape as people write it: sizes, names of sizes, and `?` for what has neither, with commas between them.
+pub fn parse_shape(text: &str) -> Result<Vec<DimensionValue>, String> {
+    let part = |text: &str| match text.parse::<i64>() {
+        Ok(n) if n >= 0 => Ok(DimensionValue::Value(n)),
+        Ok(n) => Err(format!("`{n}` is not a size")),
+        Err(_) if text == "?" || text.starts_with(|c: char| c.is_alphabetic() || c == '_') => {
+            Ok(DimensionValue::Param(text.to_owned()))
+        }
+        Err(_) => Err(format!("`{text}` is neither a size nor a name")),
+    };
+    match text.trim() {
+        // One number.
+        "" => Ok(vec![]),
+        text => text.split(',').map(|t| part(t.trim())).collect(),
+    }
+}
+
+/// The inverse of [`parse_shape`].
+pub fn shape_text<'a>(shape: impl Iterator<Item = Option<&'a DimensionValue>>) -> String {
+    let sizes = shape.map(|d| match d {
+        Some(DimensionValue::Value(n)) => n.to_string(),
+        Some(DimensionValue::Param(name)) => name.clone(),
+        None => "?".into(),
+    });
+    sizes.collect::<Vec<_>>().join(",")
 }
 
 /// The names of dimensions of the inputs.
@@ -95,6 +125,8 @@ impl From<&str> for Fail {
         Fail::Refused(message.into())
     }
 }
+
+const UNDECLARED: &str = "its rank is not declared";
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug)]
@@ -184,12 +216,12 @@ impl<'m> Importer<'m> {
         // An initialiser that is also an input is its default value, and compiled in.
         for input in graph.input.iter().filter(|i| !stored.contains(i.name.as_str())) {
             names.push(input.name.clone());
-            let declared = input.r#type.as_ref().ok_or_else(|| "it has no type".to_string());
+            let declared = self.input_type(input);
             let param = declared
-                .and_then(|ty| self.declared_type(&g, ty))
+                .and_then(|ty| self.declared_type(&g, &ty))
                 .and_then(|ty| g.param(ty).map_err(|e| e.to_string()))
                 .map(|x| if is_optional(input.r#type.as_ref()) { x.as_optional() } else { x })
-                .map_err(|e| self.report(Problem::new(Place::graph("main"), format!("input `{}`: {e}", input.name))));
+                .map_err(|e| self.report_input(&input.name, &e));
             scope.insert(&input.name, Bound::of(param.ok()));
             if self.options.distinct_dims {
                 self.taken.borrow_mut().extend(self.symbols.take().into_values());
@@ -202,7 +234,43 @@ impl<'m> Importer<'m> {
         func.param_names = names;
         func.result_names = graph.output.iter().map(|o| o.name.clone()).collect();
         self.check_dims(&func);
+        for name in self.options.shapes.keys().filter(|name| !func.param_names.contains(name)) {
+            let inputs = format!("there are {}", func.param_names.join(", "));
+            let message = format!("no input is called `{name}`, for which a shape was given");
+            self.report(Problem::new(Place::graph("main"), message).hint(inputs));
+        }
         Ok(func)
+    }
+
+    /// The declared type of an input, with the shape that the user gave.
+    fn input_type(&self, input: &ValueInfoProto) -> Result<TypeProto, String> {
+        let mut ty = input.r#type.clone().ok_or("it has no type")?;
+        let Some(given) = self.options.shapes.get(&input.name) else { return Ok(ty) };
+        let Some(TypeValue::Tensor(tensor)) = &mut ty.value else { return Err("only tensors have shapes".into()) };
+        let known = |d: Option<&DimensionValue>| match d {
+            Some(DimensionValue::Value(n)) if *n >= 0 => Some(*n),
+            _ => None,
+        };
+        if let Some(stated) = &tensor.shape {
+            let differs = |(s, g): (&Dimension, &DimensionValue)| {
+                known(s.value.as_ref()).is_some_and(|n| known(Some(g)).is_none_or(|g| g != n))
+            };
+            if stated.dim.len() != given.len() || stated.dim.iter().zip(given).any(differs) {
+                let stated = shape_text(stated.dim.iter().map(|d| d.value.as_ref()));
+                return Err(format!("the model declares the shape {stated}, which the one given does not fit"));
+            }
+        }
+        let dim = given.iter().map(|d| Dimension { value: Some(d.clone()) }).collect();
+        tensor.shape = Some(TensorShapeProto { dim });
+        Ok(ty)
+    }
+
+    fn report_input(&self, name: &str, message: &str) {
+        let problem = Problem::new(Place::graph("main"), format!("input `{name}`: {message}"));
+        self.report(match message {
+            UNDECLARED => problem.hint(format!("give its shape: --shape {name}=2,3,batch has two sizes and a name")),
+            _ => problem.hint("inputs are tensors of a known rank, and sequences and optionals of tensors"),
+        });
     }
 
     /// A size for a dimension that no input has is a mistake.
@@ -294,7 +362,7 @@ impl<'m> Importer<'m> {
                     if let Fail::Refused(message) = fail {
                         let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
                         let place = Place { graph: path.into(), node: Some(at) };
-                        let hint = self.hint(node, frame);
+                        let hint = Some(self.hint(node, frame, &message));
                         self.report(Problem { place, message, hint });
                     }
                     vec![]
@@ -383,20 +451,36 @@ impl<'m> Importer<'m> {
     }
 
     /// What the user could do about a node that failed.
-    fn hint(&self, node: &NodeProto, frame: &Frame<'_>) -> Option<String> {
-        let here = domain(&node.domain);
+    fn hint(&self, node: &NodeProto, frame: &Frame<'_>, message: &str) -> String {
+        let (here, name) = (domain(&node.domain), &node.op_type);
         if frame.opset(here).is_none() {
-            return Some(format!(
-                "add `{}` to the model's opset imports",
-                if here.is_empty() { "ai.onnx" } else { here }
-            ));
+            return format!("add `{}` to the model's opset imports", if here.is_empty() { "ai.onnx" } else { here });
         }
-        let versions: Vec<String> =
-            ops::all().filter(|o| o.domain == here && o.name == node.op_type).map(|o| o.since.to_string()).collect();
-        match &versions[..] {
-            [] => ops::similar(here, &node.op_type).map(|name| format!("did you mean `{name}`?")),
-            _ => None,
+        if ops::first_version(here, name).is_none() {
+            return match ops::similar(here, name) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "docs/operators.md lists what is supported; a model without this part can be cut out with \
+                         `onnx.utils.extract_model`"
+                    .into(),
+            };
         }
+        match &self.open_sizes(message)[..] {
+            [] => format!("docs/operators.md lists what is supported of `{name}`, and in which versions"),
+            names => {
+                let dims: Vec<String> = names.iter().map(|name| format!("--dim {name}=SIZE")).collect();
+                format!("if sizes have to be known, give them: {}", dims.join(" "))
+            }
+        }
+    }
+
+    /// The sizes with a name in the model that a message mentions among shapes, as in `f32[batch, 3]`.
+    fn open_sizes(&self, message: &str) -> Vec<String> {
+        let inside = message.split('[').skip(1).filter_map(|s| s.split(']').next());
+        let words = inside.flat_map(|s| s.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+        let words: BTreeSet<&str> = words.collect();
+        let (symbols, taken) = (self.symbols.borrow(), self.taken.borrow());
+        let named = symbols.values().chain(taken.iter()).filter(|s| words.contains(s.as_str()));
+        named.cloned().collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The IR type for a declared one. Dimensions without a name get one.
@@ -404,7 +488,7 @@ impl<'m> Importer<'m> {
         match &ty.value {
             Some(TypeValue::Tensor(t)) => {
                 let dtype = super::tensor_data::element_type(t.elem_type)?;
-                let shape = t.shape.as_ref().ok_or("its rank is not declared")?;
+                let shape = t.shape.as_ref().ok_or(UNDECLARED)?;
                 let dims =
                     shape.dim.iter().map(|d| Ok(self.dimension(d.value.as_ref())?.unwrap_or_else(|| g.fresh_size())));
                 Ok(Type::tensor(dtype, dims.collect::<Result<Vec<Dim>, String>>()?))

@@ -1,6 +1,6 @@
 //! The operator table: one row per operator and meaning. A row names its inputs with the element types they accept,
 //! its attributes with defaults, and what it means; everything a row does not mention is refused.
-use super::{Ctx, Fail};
+use super::{AttributeValue, Ctx, Fail};
 use numrsc_ir::{DType, Elem, Tensor, build::X};
 
 /// One meaning of an operator, from opset `since` up to the next row of the same name.
@@ -34,6 +34,30 @@ pub struct AttrInfo {
     pub name: &'static str,
     pub ty: &'static str,
     pub default: &'static str,
+}
+
+impl AttrInfo {
+    /// Is this the value that the row takes it to have if it is absent?
+    pub fn is_default(&self, value: AttributeValue<'_>) -> bool {
+        match value {
+            AttributeValue::Int(i) => match self.default {
+                "true" => i == 1,
+                "false" => i == 0,
+                number => number.parse() == Ok(i),
+            },
+            AttributeValue::Float(x) => self.default.parse() == Ok(x),
+            AttributeValue::String(s) => {
+                self.default.strip_suffix(".into()").is_some_and(|text| text.trim_matches('"').as_bytes() == s)
+            }
+            // Lists that are empty stand for the same number everywhere.
+            AttributeValue::Ints(v) if self.default == "vec![]" => match self.name {
+                "strides" | "dilations" => v.iter().all(|&n| n == 1),
+                "pads" | "output_padding" => v.iter().all(|&n| n == 0),
+                _ => v.is_empty(),
+            },
+            _ => false,
+        }
+    }
 }
 
 /// What a node gives; `None` for an optional output that is not there.
@@ -199,10 +223,14 @@ impl<T: FromAttr> FromAttr for Option<T> {
 /// ```
 /// Inputs before `;` are required, those after it optional (`Option<X>`); `..xs: Num` takes all that are left.
 /// An attribute whose name is a keyword is written `r#type`.
+///
+/// What is behind `where` are the shapes that inputs must have, each as a list of sizes in terms of inputs and attributes:
+/// `where b[w.dim(0)?]` is a vector with an element for each filter. What is not known when compiling is checked at run time.
 /// `g` is the graph, `cx` the node's context. The meaning is a `Result` of one value, several, or [`Outputs`].
 macro_rules! onnx_ops {
     ($vis:vis $table:ident in $domain:literal, |$g:ident, $cx:ident| $(
-        $name:literal $since:literal ($($inputs:tt)*) { $($attr:ident : $ty:ty $(= $default:expr)?),* $(,)? } => $body:expr;
+        $name:literal $since:literal ($($inputs:tt)*) { $($attr:ident : $ty:ty $(= $default:expr)?),* $(,)? }
+            $(where $($operand:ident [$($size:expr),*]),*)? => $body:expr;
     )*) => {
         #[rustfmt::skip]
         $vis const $table: &[$crate::onnx::import::OnnxOp] = &[$( $crate::onnx::import::OnnxOp {
@@ -226,6 +254,7 @@ macro_rules! onnx_ops {
                     inputs.finish()?;
                     $( let $attr: $ty = $crate::onnx::import::table::onnx_inputs!(@attr $cx $attr $ty $(= $default)?); )*
                     $cx.all_attributes_read(&[$(stringify!($attr)),*])?;
+                    $($( let $operand = $crate::onnx::import::operand::Operand::shaped($operand, stringify!($operand), &[$($size),*])?; )*)?
                     $crate::onnx::import::table::outputs($body)
                 }
                 import

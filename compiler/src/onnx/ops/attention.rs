@@ -315,7 +315,9 @@ pub(super) fn rotary_embedding<'g>(
         if cos.rank() != 2 || sin.rank() != 2 || p.rank() != 2 {
             refuse!("with positions, the caches and positions have rank 2");
         }
-        (cos, sin) = (cos.take(p, 0)?, sin.take(p, 0)?);
+        // No position counts from the end.
+        let p = p.indices()?;
+        (cos, sin) = (cos.gather(p, 0, 0)?, sin.gather(p, 0, 0)?);
     }
     if [cos, sin].iter().any(|c| c.rank() != 3 || c.shape()[2].equals(&half) == Some(false)) {
         refuse!("the caches {} and {} do not fit {half} pairs", cos.ty(), sin.ty());

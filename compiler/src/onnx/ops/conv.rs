@@ -14,16 +14,19 @@ onnx_ops! { pub(super) CONV in "", |g, cx|
     "Conv" 1 (x: Float, w: Float; b: Float)
         { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
           dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1 }
+        where b[w.dim(0)?]
         => conv(x, w, b, &kernel_shape, group, &Placement::new(&auto_pad, &strides, &dilations, &pads));
     "ConvTranspose" 1 (x: Float, w: Float; b: Float)
         { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
           dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1,
           output_padding: Vec<i64> = vec![], output_shape: Vec<i64> = vec![] }
+        where b[&w.dim(1)? * &Dim::Const(group)]
         => add_bias(conv_transpose(x, w, &kernel_shape, group, &output_padding, &output_shape,
                                    &Placement::new(&auto_pad, &strides, &dilations, &pads))?, b);
     "DeformConv" 19 (x: Float, w: Float, offset: Float; b: Float, mask: Float)
         { kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![], dilations: Vec<i64> = vec![],
           pads: Vec<i64> = vec![], group: i64 = 1, offset_group: i64 = 1 }
+        where b[w.dim(0)?]
         => deform_conv([x, w, offset], b, mask, &kernel_shape, [group, offset_group],
                        &Placement::new("NOTSET", &strides, &dilations, &pads));
     "Col2Im" 18 (x: Num, image_shape: Index, block_shape: Index)
@@ -31,6 +34,7 @@ onnx_ops! { pub(super) CONV in "", |g, cx|
         => col2im(x, image_shape, block_shape, &Placement::new("NOTSET", &strides, &dilations, &pads));
     "CausalConvWithState" 27 (x: Float, w: Float; b: Float, past_state: Float)
         { activation: String = "none".into() }
+        where b[x.dim(1)?]
         => causal_conv(x, w, b, past_state, &activation);
 }
 
@@ -45,9 +49,22 @@ pub(super) struct Placement<'a> {
     pub ceil: bool,
 }
 
+/// What exporters leave empty is not set.
+fn auto_pad(stated: &str) -> &str {
+    if stated.is_empty() { "NOTSET" } else { stated }
+}
+
 impl<'a> Placement<'a> {
     pub(super) fn new(auto_pad: &'a str, strides: &'a [i64], dilations: &'a [i64], pads: &'a [i64]) -> Placement<'a> {
-        Placement { auto_pad, strides, dilations, pads, ceil: false }
+        Placement { auto_pad: self::auto_pad(auto_pad), strides, dilations, pads, ceil: false }
+    }
+
+    /// Convolutions take explicit pads or automatic ones, not both. (Pools ignore what `auto_pad` makes void.)
+    fn either_pads(self) -> Result<Placement<'a>> {
+        if self.auto_pad != "NOTSET" && self.pads.iter().any(|&p| p != 0) {
+            refuse!("`pads` {:?} cannot be combined with `auto_pad` {}", self.pads, self.auto_pad);
+        }
+        Ok(self)
     }
 
     /// Windows of size `kernel` over axes of size `input`.
@@ -65,9 +82,6 @@ impl<'a> Placement<'a> {
         if let Some(bad) = strides.iter().chain(&dilations).find(|&&s| s < 1) {
             refuse!("strides and dilations must be positive, got {bad}");
         }
-        if self.auto_pad != "NOTSET" && pads.iter().any(|&p| p != 0) {
-            refuse!("`pads` cannot be combined with `auto_pad` {}", self.auto_pad);
-        }
         (0..n)
             .map(|i| {
                 let (stride, dilation) = (strides[i], dilations[i]);
@@ -76,8 +90,11 @@ impl<'a> Placement<'a> {
                 // What is missing at the end for `count` windows.
                 let missing = |count: &Dim, low: &Dim| &(&(&(&(count - &Dim::ONE) * &step) + &reach) - &input[i]) - low;
                 let (low, high) = match self.auto_pad {
-                    "NOTSET" => {
-                        let (low, high) = (Dim::Const(pads[i]), Dim::Const(pads[n + i]));
+                    "NOTSET" | "VALID" => {
+                        let [low, high] = match self.auto_pad {
+                            "VALID" => [Dim::ZERO, Dim::ZERO],
+                            _ => [pads[i], pads[n + i]].map(Dim::Const),
+                        };
                         if self.ceil {
                             let padded = &input[i] + &low;
                             let all = &(&(&padded + &high) - &reach).ceil_div(&step) + &Dim::ONE;
@@ -88,7 +105,6 @@ impl<'a> Placement<'a> {
                             (low, high)
                         }
                     }
-                    "VALID" => (Dim::ZERO, Dim::ZERO),
                     "SAME_UPPER" | "SAME_LOWER" => {
                         let count = input[i].ceil_div(&step);
                         let total = missing(&count, &Dim::ZERO);
@@ -148,9 +164,6 @@ pub(super) fn with_kernel_shape<'g>(w: X<'g>, kernel_shape: &[i64]) -> Result<X<
 /// Add a vector along the channel axis.
 pub(super) fn add_bias<'g>(y: X<'g>, bias: Option<X<'g>>) -> Result<X<'g>> {
     let Some(bias) = bias else { return Ok(y) };
-    if bias.rank() != 1 {
-        refuse!("the bias {} is not a vector", bias.ty());
-    }
     let bias = bias.broadcast_in(&y.shape(), &[1])?;
     y.graph().map([y, bias], |[y, b]| y + b)
 }
@@ -164,7 +177,7 @@ pub(super) fn conv<'g>(
     placement: &Placement<'_>,
 ) -> Result<X<'g>> {
     let (space, w) = (spatial(x)?, with_kernel_shape(w, kernel_shape)?);
-    let windows = placement.windows(&space, &spatial(w)?)?;
+    let windows = placement.either_pads()?.windows(&space, &spatial(w)?)?;
     add_bias(x.conv(w, &windows, &vec![1; space.len()], groups)?, bias)
 }
 
@@ -181,7 +194,7 @@ fn conv_transpose<'g>(
     let (space, w) = (spatial(x)?, with_kernel_shape(w, kernel_shape)?);
     let (kernel, n) = (spatial(w)?, space.len());
     // Checks the attributes, and gives strides, dilations and explicit pads one by one.
-    let attributes = Placement { auto_pad: "NOTSET", ..*placement }.windows(&space, &kernel)?;
+    let attributes = Placement { auto_pad: "NOTSET", ..placement.either_pads()? }.windows(&space, &kernel)?;
     let more = per_axis("output_padding", output_padding, n, 0)?;
     let sizes = per_axis("output_shape", output_shape, n, -1)?;
     let same = match placement.auto_pad {

@@ -198,12 +198,12 @@ pub(super) fn non_max_suppression<'g>(
     centres: bool,
 ) -> Result<X<'g>> {
     let g = boxes.graph();
-    let (box_shape, shape) = (boxes.shape(), scores.shape());
+    let shape = scores.shape();
     let [batches, classes, count] = &shape[..] else {
         refuse!("scores {} are not (batch, classes, boxes)", scores.ty());
     };
-    if box_shape.len() != 3 || box_shape[2].equals(&Dim::Const(4)) == Some(false) {
-        refuse!("boxes {} are not (batch, boxes, 4)", boxes.ty());
+    if iou_threshold.and_then(X::as_number).is_some_and(|t| !(0.0..=1.0).contains(&t)) {
+        refuse!("`iou_threshold` is a part of an area, between 0 and 1");
     }
     // Without a limit nothing is chosen.
     let Some(limit) = limit else { return g.constant(Tensor::from_i64(&[0, 3], &[])) };

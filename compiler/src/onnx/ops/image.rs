@@ -5,7 +5,7 @@ use super::{
     sampling::{affine_grid, grid_sample},
 };
 use crate::onnx::import::table::onnx_ops;
-use numrsc_ir::{DType, Elems, Tensor, build::X};
+use numrsc_ir::{DType, Dim, Elems, Tensor, build::X};
 
 onnx_ops! { pub(super) IMAGE in "", |g, cx|
     "Upsample" 1 (x: Any)
@@ -53,6 +53,7 @@ onnx_ops! { pub(super) IMAGE in "", |g, cx|
     "NonMaxSuppression" 10 (boxes: Float, scores: Float;
                             max_output_boxes_per_class: Index, iou_threshold: Float, score_threshold: Float)
         { center_point_box: bool = false }
+        where boxes[scores.dim(0)?, scores.dim(2)?, Dim::Const(4)]
         => non_max_suppression(boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold,
                                center_point_box);
 }

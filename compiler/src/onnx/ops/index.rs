@@ -127,6 +127,12 @@ fn compress<'g>(x: X<'g>, condition: X<'g>, axis: Option<i64>) -> Result<X<'g>> 
         Some(axis) => (x, x.axis(axis)?),
         None => (x.flatten()?, 0),
     };
+    // What the condition says beyond the end of the axis means nothing.
+    let (said, there_are) = (condition.dim(0)?, x.dim(axis as i64)?);
+    let condition = match said.at_most(&there_are) {
+        Some(true) => condition,
+        _ => condition.slice_axis(0, &Dim::ZERO, &said.lesser(&there_are), 1)?,
+    };
     x.gather(condition.compress()?, axis, 0)
 }
 

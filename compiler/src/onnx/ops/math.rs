@@ -1,5 +1,5 @@
 //! Arithmetic and functions of one element.
-use crate::onnx::import::table::onnx_ops;
+use crate::onnx::import::{operand::Operand, table::onnx_ops};
 use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 
 /// The smallest f32.
@@ -74,6 +74,9 @@ pub(super) fn curve<'g>(x: X<'g>, f: impl for<'e> FnOnce(S<'e>) -> S<'e>) -> Res
 
 /// A tensor that can only be of one element as a scalar, so that its axes do not add to those of others.
 pub(super) fn single(x: X<'_>) -> Result<X<'_>> {
+    if x.len().equals(&Dim::ONE) == Some(false) {
+        refuse!("{} is not one number", x.ty());
+    }
     x.reshape(&[])
 }
 
@@ -85,7 +88,7 @@ pub(super) fn aligned<'g>(a: X<'g>, b: X<'g>, axis: Option<i64>, broadcast: bool
         if to.len() != shape.len() || to.iter().zip(&shape).any(|(m, n)| m.equals(n) == Some(false)) {
             refuse!("{} and {} differ in shape, and attribute `broadcast` is not set", a.ty(), b.ty());
         }
-        return Ok(b);
+        return b.shaped("b", &to);
     }
     if shape.iter().all(|d| *d == Dim::ONE) {
         return single(b);

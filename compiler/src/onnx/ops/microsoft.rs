@@ -4,18 +4,22 @@ use super::{
     attention::{Rotary, merge_heads, rotary_embedding, split_heads},
     conv::{Placement, conv},
 };
-use crate::onnx::import::table::{Outputs, onnx_ops};
+use crate::onnx::import::{
+    operand::Operand,
+    table::{Outputs, onnx_ops},
+};
 use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) MICROSOFT in "com.microsoft", |g, cx|
-    "BiasGelu"  1 (A: Float, B: Float)    {}                     => gelu(A, Some(B));
-    "FastGelu"  1 (X: Float; bias: Float) {}                     => fast_gelu(X, bias);
+    "BiasGelu"  1 (A: Float, B: Float)    {}                     where B[A.dim(-1)?] => gelu(A, Some(B));
+    "FastGelu"  1 (X: Float; bias: Float) {}                     where bias[X.dim(-1)?] => fast_gelu(X, bias);
     "Gelu"      1 (X: Float)              {}                     => gelu(X, None);
     "QuickGelu" 1 (X: Float)              { alpha: f64 = 1.702 } => in_wide(X, None, |x| x * (x * alpha).sigmoid());
     "FusedConv" 1 (X: Float, W: Float; B: Float, Z: Float)
         { activation: Option<String>, activation_params: Vec<f64> = vec![], auto_pad: String = "NOTSET".into(),
           dilations: Vec<i64> = vec![], group: i64 = 1, kernel_shape: Vec<i64> = vec![], pads: Vec<i64> = vec![],
           strides: Vec<i64> = vec![] }
+        where B[W.dim(0)?]
         => activated(conv(X, W, B, &kernel_shape, group, &Placement::new(&auto_pad, &strides, &dilations, &pads))?, Z,
                      activation.as_deref(), &activation_params);
     "FusedMatMul" 1 (A: Float, B: Float)
@@ -24,6 +28,7 @@ onnx_ops! { pub(super) MICROSOFT in "com.microsoft", |g, cx|
         => fused_matmul([A, B], alpha, [transA, transB], [transBatchA, transBatchB]);
     "MatMulNBits" 1 (A: Float, B: Int, scales: Float; zero_points: Num, g_idx: Int, bias: Float)
         { K: i64, N: i64, accuracy_level: i64 = 0, bits: i64 = 4, block_size: i64, weight_prepacked: i64 = 0 }
+        where bias[Dim::from(N)]
         => matmul_nbits([A, B, scales], [zero_points, g_idx, bias],
                         Blocks { k: K, n: N, bits, size: block_size, prepacked: weight_prepacked });
     "LayerNormalization" 1 (X: Float, Scale: Float; B: Float)
@@ -34,9 +39,11 @@ onnx_ops! { pub(super) MICROSOFT in "com.microsoft", |g, cx|
         => rms_norm(X, scale, axis, epsilon, stash_type);
     "SkipLayerNormalization" 1 (input: Float, skip: Float, gamma: Float; beta: Float, bias: Float)
         { epsilon: f64 = 1e-12 }
+        where gamma[input.dim(-1)?], beta[input.dim(-1)?], bias[input.dim(-1)?]
         => skip_norm([input, skip, gamma], beta, bias, epsilon, true);
     "SkipSimplifiedLayerNormalization" 1 (input: Float, skip: Float, gamma: Float; bias: Float)
         { epsilon: f64 = 1e-12 }
+        where gamma[input.dim(-1)?], bias[input.dim(-1)?]
         => skip_norm([input, skip, gamma], None, bias, epsilon, false);
     "EmbedLayerNormalization" 1 (input_ids: Index; segment_ids: Index, word_embedding: Float, position_embedding: Float,
                                  segment_embedding: Float, gamma: Float, beta: Float, mask: Index, position_ids: Index)
@@ -45,8 +52,12 @@ onnx_ops! { pub(super) MICROSOFT in "com.microsoft", |g, cx|
                       [word_embedding, segment_embedding, position_embedding], [gamma, beta], mask, epsilon);
     "Attention" 1 (input: Float, weights: Float; bias: Float, mask_index: Index, past: Float, attention_bias: Float)
         { do_rotary: bool = false, mask_filter_value: f64 = -10000.0, num_heads: i64,
-          qkv_hidden_sizes: Vec<i64> = vec![], scale: f64 = 0.0, unidirectional: bool = false }
-        => if do_rotary { refuse!("`do_rotary` is not supported") } else {
+          past_present_share_buffer: bool = false, qkv_hidden_sizes: Vec<i64> = vec![], scale: f64 = 0.0,
+          unidirectional: bool = false }
+        where bias[weights.dim(1)?]
+        => if do_rotary || (past_present_share_buffer && past.is_some()) {
+            refuse!("`do_rotary` and `past_present_share_buffer` are supported as 0 only")
+        } else {
             projected_attention([input, weights], [bias, past], &qkv_hidden_sizes,
                 Heads { count: num_heads, scale, causal: unidirectional, mask: mask_index, filter: mask_filter_value,
                         bias: attention_bias }) };
@@ -214,6 +225,7 @@ fn layer_norm<'g>(
     let mean = x.mean(&axes, true)?;
     let centred = g.map([x, mean], |[x, m]| x - m)?;
     let inverse = centred.map(|x| x * x)?.mean(&axes, true)?.map(|v| 1.0 / (v + epsilon).sqrt())?;
+    let (scale, bias) = (scale.onto(&x.shape())?, bias.onto(&x.shape())?);
     let y = g.map([centred, inverse, scale], |[x, i, s]| x * i * s.cast(x.dtype()))?;
     let y = bias.map_or(Ok(y), |b| g.map([y, b], |[y, b]| y + b.cast(y.dtype())))?;
     Ok([y.cast(to)?, mean, inverse])
@@ -225,6 +237,7 @@ fn rms_norm<'g>(x: X<'g>, scale: X<'g>, axis: i64, epsilon: f64, stash_type: i64
     let g = x.graph();
     let (to, x) = (scale.dtype(), x.cast(wide(x.dtype()))?);
     let inverse = x.map(|x| x * x)?.mean(&axes, true)?.map(|v| 1.0 / (v + epsilon).sqrt())?;
+    let scale = scale.onto(&x.shape())?;
     let y = g.map([x, inverse, scale], |[x, i, s]| (x * i * s.cast(x.dtype())).cast(to))?;
     Ok([y, inverse])
 }
@@ -267,19 +280,23 @@ fn embed_norm<'g>(
     };
     let g = words.graph();
     let [batch, time] = &words.shape()[..] else { refuse!("the ids must have rank 2, not {}", words.ty()) };
-    let found = of_words.take(words, 0)?;
+    let hidden = [of_words.dim(1)?];
+    let (gamma, beta) = (gamma.shaped("gamma", &hidden)?, beta.shaped("beta", &hidden)?);
+    // No index counts from the end.
+    let look_up = |table: X<'g>, ids: X<'g>| table.gather(ids.indices()?, 0, 0);
+    let found = look_up(of_words, words)?;
     let places = match positions {
         Some(p) => p,
         None => g.iota(DType::I64, &[Dim::ONE, time.clone()], 1)?,
     };
-    let place = of_positions.take(places, 0)?.broadcast_to(&found.shape())?;
+    let place = look_up(of_positions, places)?.broadcast_to(&found.shape())?;
     let sum = g.map([found, place], |[w, p]| w + p)?;
     let sum = match (of_segments, segments) {
         (None, None) => sum,
         (None, Some(_)) => refuse!("`segment_ids` need `segment_embedding`"),
         (Some(e), ids) => {
             let ids = ids.map_or_else(|| g.full(DType::I64, 0.0, &[batch.clone(), time.clone()]), Ok)?;
-            g.map([sum, e.take(ids, 0)?], |[s, e]| s + e)?
+            g.map([sum, look_up(e, ids)?], |[s, e]| s + e)?
         }
     };
     let counted = match mask {
@@ -415,7 +432,10 @@ fn multi_head_attention<'g>(
         let size = q.dim(2)?;
         let rest = &(&b.dim(0)? - &size) - &size;
         let parts = b.split(0, &[size.clone(), size, rest])?;
-        let add = |x: X<'g>, b: X<'g>| g.map([x, b.broadcast_to(&x.shape())?], |[x, b]| x + b);
+        let add = |x: X<'g>, b: X<'g>| {
+            let b = b.shaped("bias", &[x.dim(2)?])?;
+            g.map([x, b.broadcast_to(&x.shape())?], |[x, b]| x + b)
+        };
         q = add(q, parts[0])?;
         // Keys and values by heads come with their bias.
         if k.rank() == 3 {

@@ -1,6 +1,10 @@
 //! Operators of ONNX Runtime on quantised tensors: integers with a scale and a zero point.
-use super::rnn::{Cell, How, Layer, Weights, quantised};
-use crate::onnx::import::table::onnx_ops;
+use super::{
+    math::single,
+    quant::along,
+    rnn::{Cell, How, Layer, Weights, quantised},
+};
+use crate::onnx::import::{operand::Operand, table::onnx_ops};
 use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) MICROSOFT_QUANT in "com.microsoft", |g, cx|
@@ -12,10 +16,12 @@ onnx_ops! { pub(super) MICROSOFT_QUANT in "com.microsoft", |g, cx|
         => quantize_linear(x, y_scale, y_zero_point, axis);
     "DynamicQuantizeMatMul" 1 (A: Float, B: Int, b_scale: Float; b_zero_point: Int, bias: Float)
         {}
+        where bias[B.dim(-1)?]
         => dynamic_matmul(A, B, b_scale, b_zero_point, bias);
     "MatMulIntegerToFloat" 1 (A: Int, B: Int, a_scale: Float, b_scale: Float; a_zero_point: Int, b_zero_point: Int,
                               bias: Float)
         {}
+        where bias[B.dim(-1)?]
         => integer_matmul([A, B], [a_scale, b_scale], [a_zero_point, b_zero_point], bias);
     "QGemm" 1 (A: Int, a_scale: Float, a_zero_point: Int, B: Int, b_scale: Float, b_zero_point: Int;
                C: Int, y_scale: Float, y_zero_point: Int)
@@ -62,16 +68,17 @@ struct Quantised<'g>(X<'g>, X<'g>, Option<X<'g>>);
 impl<'g> Quantised<'g> {
     /// `(x - zero) scale`
     fn real(self) -> Result<X<'g>> {
+        same_type(self.0.dtype(), self.2)?;
         dequantized(self.0, single(self.1)?, self.2.map(single).transpose()?)
     }
 }
 
-/// A tensor of one element as a scalar.
-fn single(x: X<'_>) -> Result<X<'_>> {
-    if x.len().equals(&Dim::ONE) == Some(false) {
-        refuse!("{} is not one number", x.ty());
+/// Everything quantised in one of these operators has one type.
+fn same_type(dtype: DType, other: Option<X<'_>>) -> Result<()> {
+    match other {
+        Some(x) if x.dtype() != dtype => refuse!("{} next to {dtype}: all must be of one type", x.ty()),
+        _ => Ok(()),
     }
-    x.reshape(&[])
 }
 
 /// `(x - zero) scale`, in the type of the scale.
@@ -93,28 +100,22 @@ fn quantized<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>, otherwise: DType) 
 }
 
 /// A parameter of the whole tensor or of each index of an axis, in a shape that broadcasts to the tensor's.
-fn along<'g>(parameter: X<'g>, x: X<'g>, axis: Option<i64>) -> Result<X<'g>> {
-    match axis {
-        Some(axis) if parameter.rank() == 1 && parameter.dim(0)?.equals(&Dim::ONE) != Some(true) => {
-            let after = x.rank() - x.axis(axis)?;
-            parameter.unsqueeze(&(1..after).collect::<Vec<_>>())
-        }
-        _ => single(parameter),
-    }
+fn parameter<'g>(v: X<'g>, x: X<'g>, axis: Option<i64>) -> Result<X<'g>> {
+    axis.map_or_else(|| single(v), |axis| along(v, x.axis(axis)?, &x.shape()))
 }
 
 fn dequantize_linear<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>, axis: Option<i64>) -> Result<X<'g>> {
-    dequantized(x, along(scale, x, axis)?, zero.map(|z| along(z, x, axis)).transpose()?)
+    dequantized(x, parameter(scale, x, axis)?, zero.map(|z| parameter(z, x, axis)).transpose()?)
 }
 
 fn quantize_linear<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>, axis: Option<i64>) -> Result<X<'g>> {
-    quantized(x, along(scale, x, axis)?, zero.map(|z| along(z, x, axis)).transpose()?, DType::U8)
+    quantized(x, parameter(scale, x, axis)?, zero.map(|z| parameter(z, x, axis)).transpose()?, DType::U8)
 }
 
 /// Integers of at most 16 bits without their zero point, in i32.
 fn centred<'g>(x: X<'g>, zero: Option<X<'g>>) -> Result<X<'g>> {
     match zero {
-        Some(z) => x.graph().map([x, z], |[x, z]| x.cast(DType::I32) - z.cast(DType::I32)),
+        Some(z) => x.graph().map([x, z.onto(&x.shape())?], |[x, z]| x.cast(DType::I32) - z.cast(DType::I32)),
         None => x.cast(DType::I32),
     }
 }
@@ -128,7 +129,7 @@ fn integer_matmul<'g>(
 ) -> Result<X<'g>> {
     let g = a.graph();
     let product = centred(a, a_zero.map(single).transpose()?)?.matmul(centred(b, b_zero)?)?;
-    let scale = g.map([a_scale, b_scale], |[a, b]| a * b)?;
+    let scale = g.map([single(a_scale)?, b_scale], |[a, b]| a * b)?.onto(&product.shape())?;
     let y = g.map([product, scale], |[y, s]| y.cast(s.dtype()) * s)?;
     bias.map_or(Ok(y), |b| g.map([y, b], |[y, b]| y + b))
 }
@@ -157,7 +158,7 @@ fn qgemm<'g>(
     let (a, b) = (centred(factor(a, swap_a)?, Some(single(a_zero)?))?, centred(factor(b, swap_b)?, Some(b_zero))?);
     let sum = a.matmul(b)?;
     let sum = c.map_or(Ok(sum), |c| g.map([sum, c.broadcast_to(&sum.shape())?], |[s, c]| s + c.cast(DType::I32)))?;
-    let scale = g.map([single(a_scale)?, b_scale], |[a, b]| a * alpha * b)?;
+    let scale = g.map([single(a_scale)?, b_scale], |[a, b]| a * alpha * b)?.onto(&sum.shape())?;
     let y = |scale: X<'g>| g.map([sum, scale], |[y, s]| y.cast(DType::F32) * s);
     match (y_scale, y_zero) {
         (Some(s), Some(z)) => {
@@ -179,6 +180,8 @@ fn binary<'g>(
     let (Some(b), Some(b_scale), Some(scale)) = (b, b_scale, scale) else {
         refuse!("`B`, `B_scale` and `C_scale` are needed");
     };
+    same_type(a.0.dtype(), Some(b))?;
+    same_type(a.0.dtype(), zero)?;
     let (x, y) = (a.real()?, Quantised(b, b_scale, b_zero).real()?);
     let z = a.0.graph().map([x, y], |[x, y]| f(x, y))?;
     quantized(z, single(scale)?, zero.map(single).transpose()?, a.0.dtype())
@@ -191,6 +194,7 @@ fn unary<'g>(
     f: impl for<'e> FnOnce(S<'e>) -> S<'e>,
 ) -> Result<X<'g>> {
     let Some(scale) = scale else { refuse!("`Y_scale` is needed") };
+    same_type(x.0.dtype(), zero)?;
     quantized(x.real()?.map(f)?, single(scale)?, zero.map(single).transpose()?, x.0.dtype())
 }
 
@@ -200,6 +204,8 @@ fn global_average<'g>(x: Quantised<'g>, [scale, zero]: [X<'g>; 2], channels_last
     if rank < 3 {
         refuse!("the input must have rank 3 or more, not {}", x.0.ty());
     }
+    same_type(x.0.dtype(), x.2)?;
+    same_type(x.0.dtype(), Some(zero))?;
     let g = scale.graph();
     let axes: Vec<usize> = if channels_last { (1..rank - 1).collect() } else { (2..rank).collect() };
     let sum = centred(x.0, x.2.map(single).transpose()?)?.sum(&axes, true)?.cast(DType::F32)?;
@@ -220,6 +226,7 @@ fn concat<'g>(scale: X<'g>, zero: X<'g>, inputs: &[X<'g>], axis: i64) -> Result<
         if !p[0].dtype().is_int() || !p[1].dtype().is_float() {
             refuse!("expected integers and a scale, got {} and {}", p[0].ty(), p[1].ty());
         }
+        same_type(zero.dtype(), Some(p[0]))?;
         quantized(Quantised(p[0], p[1], Some(p[2])).real()?, scale, Some(zero), DType::U8)
     };
     let parts = inputs.chunks(3).map(part).collect::<Result<Vec<_>>>()?;

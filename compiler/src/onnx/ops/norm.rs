@@ -1,5 +1,5 @@
 //! Normalisations: values shifted and scaled by statistics over some of their axes.
-use super::reduce::wide;
+use super::reduce::{once, wide};
 use crate::onnx::import::table::{Types, onnx_ops};
 use numrsc_ir::{
     DType, Dim, ReduceFn, Result,
@@ -20,19 +20,25 @@ onnx_ops! { pub(super) NORM in "", |g, cx|
         => batch_norm([x, scale, b, mean, var], epsilon, spatial, (cx.outputs() > 1).then_some(momentum));
     "BatchNormalization"         9 (x: Float, scale: Float, b: Float, mean: Float, var: Float)
         { epsilon: f64 = 1e-5, momentum: f64 = 0.9 }
+        where scale[channels(x)], b[channels(x)], mean[channels(x)], var[channels(x)]
         => batch_norm([x, scale, b, mean, var], epsilon, true, (cx.outputs() > 1).then_some(momentum));
     "BatchNormalization"        14 (x: Float, scale: Float, b: Float, mean: Float, var: Float)
         { epsilon: f64 = 1e-5, momentum: f64 = 0.9, training_mode: bool = false }
+        where scale[channels(x)], b[channels(x)], mean[channels(x)], var[channels(x)]
         => batch_norm([x, scale, b, mean, var], epsilon, true, training_mode.then_some(momentum));
     "InstanceNormalization"      1 (x: Float, scale: Float, b: Float)
         { epsilon: f64 = 1e-5, consumed_inputs: Option<Vec<i64>> }
+        where scale[channels(x)], b[channels(x)]
         => instance_norm(x, scale, b, epsilon);
     "InstanceNormalization"      6 (x: Float, scale: Float, b: Float) { epsilon: f64 = 1e-5 }
+        where scale[channels(x)], b[channels(x)]
         => instance_norm(x, scale, b, epsilon);
     "GroupNormalization"        18 (x: Float, scale: Float, b: Float) { epsilon: f64 = 1e-5, num_groups: i64 }
+        where scale[Dim::from(num_groups)], b[Dim::from(num_groups)]
         => group_norm(x, scale, b, epsilon, num_groups, DType::F32, false);
     "GroupNormalization"        21 (x: Float, scale: Float, b: Float)
         { epsilon: f64 = 1e-5, num_groups: i64, stash_type: DType = DType::F32 }
+        where scale[channels(x)], b[channels(x)]
         => group_norm(x, scale, b, epsilon, num_groups, stash_type, true);
     "LayerNormalization"        17 (x: Float, scale: Float; b: Float)
         { axis: i64 = -1, epsilon: f64 = 1e-5, stash_type: DType = DType::F32 }
@@ -59,6 +65,11 @@ fn moments<'g>(x: X<'g>, axes: &[usize]) -> Result<[X<'g>; 2]> {
 fn mean_and_scale<'g>(x: X<'g>, axes: &[usize], epsilon: f64) -> Result<[X<'g>; 2]> {
     let [mean, var] = moments(x, axes)?;
     Ok([mean, var.map(|v| 1.0 / (v + epsilon).sqrt())?])
+}
+
+/// How many channels (axis 1) there are. A tensor with one axis has one.
+fn channels(x: X<'_>) -> Dim {
+    x.shape().get(1).cloned().unwrap_or(Dim::ONE)
 }
 
 /// A vector with one element for each channel (axis 1) of a tensor of this shape, such that it broadcasts to it. A
@@ -228,7 +239,7 @@ fn local_response<'g>(x: X<'g>, alpha: f64, beta: f64, bias: f64, size: i64) -> 
 
 /// `(x - mean) / (sqrt(variance) + 1e-9)`
 fn mean_variance<'g>(x: X<'g>, axes: &[i64]) -> Result<X<'g>> {
-    let (g, dtype, axes) = (x.graph(), x.dtype(), x.axes(axes)?);
+    let (g, dtype, axes) = (x.graph(), x.dtype(), once(x.axes(axes)?));
     let x = x.cast(wide(dtype))?;
     let [mean, var] = moments(x, &axes)?;
     g.map([x, mean, var], |[x, m, v]| ((x - m) / (v.sqrt() + 1e-9)).cast(dtype))

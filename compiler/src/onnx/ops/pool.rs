@@ -3,7 +3,10 @@ use super::{
     conv::{Placement, offset, per_axis, places, spatial},
     detection::max_roi_pool,
 };
-use crate::onnx::import::table::{Outputs, onnx_ops};
+use crate::onnx::import::{
+    operand::Operand,
+    table::{Outputs, onnx_ops},
+};
 use numrsc_ir::{
     DType, Dim, ReduceFn, Result, ScatterFn,
     build::{Window, X},
@@ -152,7 +155,8 @@ fn max_indices<'g>(x: X<'g>, max: X<'g>, kernel: &[i64], windows: &[Window], col
     g.map([within, image, g.size(&Dim::product(space))?], |[w, i, n]| i * n + w)?.reshape(&out)
 }
 
-/// Put elements where `indices` say in zeros of the size that pooling came from, at the start of `output_shape`.
+/// Put elements where `indices` say in zeros of the size that pooling came from, which is `output_shape` if the
+/// smallest that it can be is not meant.
 fn max_unpool<'g>(
     x: X<'g>,
     indices: X<'g>,
@@ -170,14 +174,16 @@ fn max_unpool<'g>(
         let span = &(&(&shape[2 + i] - &Dim::ONE) * &Dim::Const(strides[i])) + &Dim::Const(kernel[i]);
         shape[2 + i] = &(&span - &Dim::Const(pads[i])) - &Dim::Const(pads[n + i]);
     }
-    let zero = g.scalar(x.dtype(), 0.0)?;
-    let empty = zero.broadcast_to(&[Dim::product(&shape)])?;
-    let y = empty.scatter(ScatterFn::Set, indices.indices()?.flatten()?, x.flatten()?)?.reshape(&shape)?;
-    let Some(to) = output_shape else { return Ok(y) };
-    let to = to.to_sizes()?;
-    if to.len() != shape.len() {
-        refuse!("`output_shape` has {} sizes, {} has {}", to.len(), x.ty(), shape.len());
+    let stated = output_shape.map(X::to_sizes).transpose()?;
+    if let Some(to) = &stated {
+        let small = || to.iter().zip(&shape).any(|(t, s)| s.at_most(t) == Some(false));
+        if to.len() != shape.len() || small() {
+            let sizes: Vec<String> = shape.iter().map(ToString::to_string).collect();
+            refuse!("`output_shape` {to:?} is not at least [{}]", sizes.join(", "));
+        }
+        shape[2..].clone_from_slice(&to[2..]);
     }
-    let high: Vec<Dim> = to.iter().zip(&shape).map(|(t, s)| t - s).collect();
-    y.pad(&vec![Dim::ZERO; shape.len()], &high, zero)
+    let empty = g.full(x.dtype(), 0.0, &[Dim::product(&shape)])?;
+    let y = empty.scatter(ScatterFn::Set, indices.indices()?.flatten()?, x.flatten()?)?.reshape(&shape)?;
+    stated.map_or(Ok(y), |to| y.shaped("output_shape", &to))
 }

@@ -3,7 +3,7 @@ use super::{
     conv::{Placement, conv},
     math::single,
 };
-use crate::onnx::import::table::onnx_ops;
+use crate::onnx::import::{operand::Operand, table::onnx_ops};
 use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) QUANT in "", |g, cx|
@@ -30,20 +30,20 @@ onnx_ops! { pub(super) QUANT in "", |g, cx|
         { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
           dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1 }
         => {
-            let (auto_pad, strides, dilations, pads) = (&auto_pad, &strides, &dilations, &pads);
-            let place = Placement { auto_pad, strides, dilations, pads, ceil: false };
+            let place = Placement::new(&auto_pad, &strides, &dilations, &pads);
             conv(centred(x, x_zero)?, centred_filters(w, w_zero)?, None, &kernel_shape, group, &place)
         };
     "QLinearConv"           10 (x: Int, x_scale: Float, x_zero: Int, w: Int, w_scale: Float, w_zero: Int,
                                 y_scale: Float, y_zero: Int; bias: Int)
         { auto_pad: String = "NOTSET".into(), kernel_shape: Vec<i64> = vec![], strides: Vec<i64> = vec![],
           dilations: Vec<i64> = vec![], pads: Vec<i64> = vec![], group: i64 = 1 }
+        where bias[w.dim(0)?]
         => {
-            let (auto_pad, strides, dilations, pads) = (&auto_pad, &strides, &dilations, &pads);
-            let place = Placement { auto_pad, strides, dilations, pads, ceil: false };
-            let (x, filters) = (centred(x, Some(x_zero))?, centred_filters(w, Some(w_zero))?);
+            let place = Placement::new(&auto_pad, &strides, &dilations, &pads);
+            let (x, filters) = (centred(x, Some(single(x_zero)?))?, centred_filters(w, Some(w_zero))?);
             let y = conv(x, filters, bias, &kernel_shape, group, &place)?;
-            rescaled(y, x_scale, along(w_scale, 1, y.rank())?, y_scale, y_zero)
+            let [x_scale, y_scale, y_zero] = [single(x_scale)?, single(y_scale)?, single(y_zero)?];
+            rescaled(y, x_scale, along(w_scale, 1, &y.shape())?, y_scale, y_zero)
         };
 }
 
@@ -71,15 +71,14 @@ impl Grain {
             if value.rank() != 1 {
                 refuse!("{} without `block_size` must be a scalar or a vector", value.ty());
             }
-            return along(value, axis, x.rank());
-        }
-        if value.rank() != x.rank() {
-            refuse!("{} must have the rank of {}, because `block_size` is given", value.ty(), x.ty());
+            return along(value, axis, &x.shape());
         }
         // Repeat every element block_size times; the last block may be cut off.
-        let mut shape = value.shape();
-        let blocks = shape[axis].clone();
+        let mut shape = x.shape();
         let block = Dim::Const(self.block_size);
+        let blocks = shape[axis].ceil_div(&block);
+        shape[axis] = blocks.clone();
+        let value = value.shaped("scale or zero point", &shape)?;
         let apart = value.unsqueeze(&[axis + 1])?;
         shape.insert(axis + 1, block.clone());
         let repeated = apart.broadcast_to(&shape)?;
@@ -87,6 +86,12 @@ impl Grain {
         shape[axis] = &blocks * &block;
         repeated.reshape(&shape)?.slice_axis(axis, &Dim::ZERO, &x.dim(self.axis)?, 1)
     }
+}
+
+/// A zero point, of which there are as many as scales.
+fn like<'g>(zero: X<'g>, scale: X<'g>) -> Result<X<'g>> {
+    let one = |v: X<'_>| v.rank() <= 1 && v.len() == Dim::ONE;
+    if one(zero) && one(scale) { Ok(zero) } else { zero.shaped("zero point", &scale.shape()) }
 }
 
 /// An element type by its number in ONNX, where 0 stands for none.
@@ -100,17 +105,18 @@ fn stated_type(code: i64) -> Result<Option<DType>> {
     }
 }
 
-/// A vector as a tensor of the given rank with its elements along one axis; what has one element stays a scalar.
-fn along(v: X<'_>, axis: usize, rank: usize) -> Result<X<'_>> {
+/// A vector with one number for each element of an axis, to broadcast to this shape; what has one element stays a scalar.
+pub(super) fn along<'g>(v: X<'g>, axis: usize, shape: &[Dim]) -> Result<X<'g>> {
     if v.rank() == 0 || v.len() == Dim::ONE {
         return single(v);
     }
-    if v.rank() != 1 || axis >= rank {
-        refuse!("{} must be a scalar or a vector along axis {axis}", v.ty());
+    if v.rank() != 1 || axis >= shape.len() || v.len().equals(&shape[axis]) == Some(false) {
+        let sizes: Vec<String> = shape.iter().map(ToString::to_string).collect();
+        refuse!("{} must be a scalar or a vector along axis {axis} of [{}]", v.ty(), sizes.join(", "));
     }
-    let mut shape = vec![Dim::ONE; rank];
-    shape[axis] = v.len();
-    v.reshape(&shape)
+    let mut line = vec![Dim::ONE; shape.len()];
+    line[axis] = shape[axis].clone();
+    v.reshape(&line)
 }
 
 /// `saturate(round(x / scale) + zero)`: floats are not rounded to integers first.
@@ -138,7 +144,7 @@ fn quantize<'g>(
         refuse!("attribute `precision` is {division}, which is not a float");
     }
     let mut xs = vec![x, grain.spread(scale, x)?];
-    xs.extend(zero.map(|z| grain.spread(z, x)).transpose()?);
+    xs.extend(zero.map(|z| grain.spread(like(z, scale)?, x)).transpose()?);
     let y = x.graph().map_all(&xs, |s| {
         let quotient = s[0].cast(division) / s[1].cast(division);
         let zero = s.get(2).copied();
@@ -168,7 +174,7 @@ fn dequantize<'g>(x: X<'g>, scale: X<'g>, zero: Option<X<'g>>, grain: &Grain, st
         refuse!("the zero point is {}, but the tensor is {}", z.dtype(), x.dtype());
     }
     let mut xs = vec![x, grain.spread(scale, x)?];
-    xs.extend(zero.map(|z| grain.spread(z, x)).transpose()?);
+    xs.extend(zero.map(|z| grain.spread(like(z, scale)?, x)).transpose()?);
     let within = if to == DType::F64 { DType::F64 } else { DType::F32 };
     x.graph().map_all(&xs, |s| {
         let x = s[0].cast(within);
@@ -199,7 +205,10 @@ fn centred<'g>(x: X<'g>, zero: Option<X<'g>>) -> Result<X<'g>> {
     }
     let within = if x.dtype().is_float() { DType::F32 } else { DType::I32 };
     match zero {
-        Some(z) => x.graph().map([x, scalar_or_same(z)?], |[x, z]| x.cast(within) - z.cast(within)),
+        Some(z) => {
+            let z = scalar_or_same(z)?.onto(&x.shape())?;
+            x.graph().map([x, z], |[x, z]| x.cast(within) - z.cast(within))
+        }
         None => x.cast(within),
     }
 }
@@ -211,7 +220,7 @@ fn centred_rows<'g>(a: X<'g>, zero: Option<X<'g>>) -> Result<X<'g>> {
 
 /// [`centred`] for filters, where a vector holds one zero point per output channel.
 fn centred_filters<'g>(w: X<'g>, zero: Option<X<'g>>) -> Result<X<'g>> {
-    centred(w, zero.map(|z| along(z, 0, w.rank())).transpose()?)
+    centred(w, zero.map(|z| along(z, 0, &w.shape())).transpose()?)
 }
 
 fn scalar_or_same(v: X<'_>) -> Result<X<'_>> {
@@ -227,7 +236,8 @@ fn by_rows<'g>(a: X<'g>, v: X<'g>) -> Result<X<'g>> {
 fn rescaled<'g>(y: X<'g>, a_scale: X<'g>, b_scale: X<'g>, y_scale: X<'g>, zero: X<'g>) -> Result<X<'g>> {
     let (g, to) = (y.graph(), zero.dtype());
     let (a_scale, y_scale, zero) = (scalar_or_same(a_scale)?, scalar_or_same(y_scale)?, scalar_or_same(zero)?);
-    let scale = g.map([a_scale, b_scale, y_scale], |[a, b, y]| a * b / y)?;
+    let scale = g.map([a_scale, b_scale, y_scale], |[a, b, y]| a * b / y)?.onto(&y.shape())?;
+    let zero = zero.onto(&y.shape())?;
     // Products and sums of many of them need more digits than f32 has.
     g.map([y, scale, zero], |[y, scale, zero]| {
         let real = y.cast(DType::F64) * scale.cast(DType::F64);

@@ -6,6 +6,7 @@ use numrsc_ir::{
     expr::S,
     refuse,
 };
+use std::collections::BTreeSet;
 
 onnx_ops! { pub(super) REDUCE in "", |g, cx|
     "ReduceL1"         1 (x: Num)              { axes: Vec<i64> = vec![], keepdims: bool = true }
@@ -74,8 +75,15 @@ enum Axes<'g> {
 
 /// Constant axes. None mean all, or really none if `noop`.
 fn listed<'g>(x: X<'g>, axes: &[i64], keep: bool, noop: bool) -> Result<Reduction<'g>> {
-    let axes = if axes.is_empty() && !noop { (0..x.rank()).collect() } else { x.axes(axes)? };
+    let axes = if axes.is_empty() && !noop { (0..x.rank()).collect() } else { once(x.axes(axes)?) };
     Ok(Reduction { x, axes: Axes::Known(axes), keep })
+}
+
+/// Axes that may be named more than once, in the order in which they are first named.
+pub(super) fn once(mut axes: Vec<usize>) -> Vec<usize> {
+    let mut seen = BTreeSet::new();
+    axes.retain(|a| seen.insert(*a));
+    axes
 }
 
 /// Axes that are an input.

@@ -48,6 +48,9 @@ struct Axis<'g> {
     scale: X<'g>,
     /// The output size before rounding, an `f64` scalar.
     width: X<'g>,
+    /// The type in which coordinates are computed. Where they decide about an element or a step of an integer, this is
+    /// that of ONNX Runtime, as many lie on halves and wholes but for its rounding.
+    coordinates: DType,
     /// Where the region of interest starts and ends, as `f64` scalars.
     roi: Option<[X<'g>; 2]>,
 }
@@ -74,11 +77,40 @@ pub(super) fn resize<'g>(
         return axes.iter().try_fold(x, |y, a| extrapolated(a, nearest(y, a, how)?, how));
     }
     let inner = if x.dtype().is_int() { x.cast(DType::F64)? } else { wide(x)? };
-    let y = axes.iter().try_fold(inner, |y, a| {
+    let step = |y: X<'g>, a: &Axis<'g>| {
         let y = if how.antialias { antialiased(y, a, how)? } else { interpolated(y, a, how)? };
         extrapolated(a, y, how)
-    })?;
-    if x.dtype().is_int() { y.map(|y| y.round().cast_sat(x.dtype())) } else { y.cast(x.dtype()) }
+    };
+    match Rounding::of(x.dtype(), how) {
+        None => axes.iter().try_fold(inner, step)?.cast(x.dtype()),
+        Some(Rounding::TowardsZero) => {
+            axes.iter().try_fold(inner, step)?.map(|y| y.cast(DType::F32).trunc().cast_sat(x.dtype()))
+        }
+        Some(Rounding::Nearest) => axes.iter().try_fold(inner, step)?.map(|y| y.round().cast_sat(x.dtype())),
+        Some(Rounding::Passes) => {
+            let rounded = |y: X<'g>| y.map(|y| (y.sign() * (y.abs() + 0.5).floor()).cast_sat(x.dtype()));
+            axes.iter().rev().try_fold(x, |y, a| rounded(step(y.cast(DType::F64)?, a)?))
+        }
+    }
+}
+
+/// How integers are rounded, as ONNX Runtime does it.
+enum Rounding {
+    TowardsZero,
+    Nearest,
+    /// After every axis, the innermost first: halves go away from zero.
+    Passes,
+}
+
+impl Rounding {
+    fn of(dtype: DType, how: &Resize<'_>) -> Option<Rounding> {
+        match () {
+            () if !dtype.is_int() => None,
+            () if how.antialias => Some(Rounding::Passes),
+            () if how.mode == "linear" => Some(Rounding::TowardsZero),
+            () => Some(Rounding::Nearest),
+        }
+    }
 }
 
 /// An optional vector that is empty counts as absent.
@@ -163,13 +195,14 @@ fn axes<'g>(
         }
         _ => refuse!("exactly one of `scales` and `sizes` must be given"),
     }
+    let coordinates = if how.mode == "nearest" || x.dtype().is_int() { DType::F32 } else { DType::F64 };
     let mut list = Vec::new();
     for (i, ((scale, out, width), &axis)) in found.into_iter().zip(&axes).enumerate() {
         let roi = roi.map(|r| Ok::<_, numrsc_ir::Error>([item(r, i)?, item(r, count + i)?])).transpose()?;
         let whole = roi.is_none_or(|[s, e]| s.as_number() == Some(0.0) && e.as_number() == Some(1.0));
         let same = out.equals(&shape[axis]) == Some(true) && scale.as_number() == Some(1.0);
         if !(whole && same) {
-            list.push(Axis { axis, n: shape[axis].clone(), out, scale, width, roi });
+            list.push(Axis { axis, n: shape[axis].clone(), out, scale, width, coordinates, roi });
         }
     }
     Ok(list)
@@ -193,28 +226,31 @@ fn scaled(n: &Dim, scale: X<'_>) -> Result<Dim> {
 
 /// Where in the input each output position lies: an `f64` vector.
 fn coordinates<'g>(g: &'g Graph, a: &Axis<'g>, how: &Resize<'_>) -> Result<X<'g>> {
-    let y = g.range(DType::F64, &a.out)?;
-    let (n, out) = (g.size(&a.n)?.cast(DType::F64)?, g.size(&a.out)?.cast(DType::F64)?);
-    match how.transformation {
-        "half_pixel" => g.map([y, a.scale], |[y, s]| (y + 0.5) / s - 0.5),
+    let of = a.coordinates;
+    let y = g.range(of, &a.out)?;
+    let (n, out) = (g.size(&a.n)?.cast(of)?, g.size(&a.out)?.cast(of)?);
+    let (scale, width) = (a.scale.cast(of)?, a.width.cast(of)?);
+    let at = match how.transformation {
+        "half_pixel" => g.map([y, scale], |[y, s]| (y + 0.5) / s - 0.5),
         "half_pixel_symmetric" => {
-            g.map([y, a.scale, n, out, a.width], |[y, s, n, out, w]| n / 2.0 * (1.0 - out / w) + (y + 0.5) / s - 0.5)
+            g.map([y, scale, n, out, width], |[y, s, n, out, w]| n / 2.0 * (1.0 - out / w) + (y + 0.5) / s - 0.5)
         }
-        "pytorch_half_pixel" => g.map([y, a.scale, out], |[y, s, out]| out.gt(1.0).select((y + 0.5) / s - 0.5, 0.0)),
-        "asymmetric" => g.map([y, a.scale], |[y, s]| y / s),
-        "tf_half_pixel_for_nn" => g.map([y, a.scale], |[y, s]| (y + 0.5) / s),
+        "pytorch_half_pixel" => g.map([y, scale, out], |[y, s, out]| out.gt(1.0).select((y + 0.5) / s - 0.5, 0.0)),
+        "asymmetric" => g.map([y, scale], |[y, s]| y / s),
+        "tf_half_pixel_for_nn" => g.map([y, scale], |[y, s]| (y + 0.5) / s),
         "align_corners" => {
-            g.map([y, n, out, a.width], |[y, n, out, w]| out.gt(1.0).select(y * (n - 1.0) / (w - 1.0), 0.0))
+            g.map([y, n, out, width], |[y, n, out, w]| out.gt(1.0).select(y * (n - 1.0) / (w - 1.0), 0.0))
         }
         "tf_crop_and_resize" => {
             let Some([start, end]) = a.roi else { refuse!("tf_crop_and_resize needs a `roi`") };
-            g.map([y, n, out, a.width, start, end], |[y, n, out, w, s, e]| {
+            g.map([y, n, out, width, start.cast(of)?, end.cast(of)?], |[y, n, out, w, s, e]| {
                 let many = y * (e - s) * (n - 1.0) / (w - 1.0);
                 out.gt(1.0).select(many, (e - s) * (n - 1.0) / 2.0) + s * (n - 1.0)
             })
         }
         other => refuse!("`coordinate_transformation_mode` {other:?} is not supported"),
-    }
+    };
+    at?.cast(DType::F64)
 }
 
 fn nearest<'g>(x: X<'g>, a: &Axis<'g>, how: &Resize<'_>) -> Result<X<'g>> {

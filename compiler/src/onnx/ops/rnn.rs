@@ -1,6 +1,6 @@
 //! Recurrent layers. All directions of a layer run in one loop over time with the direction as a batch axis; what does
 //! not depend on the state, the product of the inputs and their weights, is done for all steps and directions before it.
-use crate::onnx::import::table::onnx_ops;
+use crate::onnx::import::{operand::Operand, table::onnx_ops};
 use numrsc_ir::{
     DType, Dim, Result,
     build::{LoopBody, LoopOut, X},
@@ -251,22 +251,15 @@ impl<'g> Layer<'g> {
         let [time, batch, inputs] = [x.dim(0)?, x.dim(1)?, x.dim(2)?];
         let d = Dim::Const(directions);
         let rows = &Dim::Const(self.cell.gates()) * &hidden;
-        // Reshapes to what a tensor must be check it where sizes are known at run time only.
-        let shaped = |x: X<'g>, what: &str, shape: &[Dim]| {
-            if x.rank() != shape.len() || x.shape().iter().zip(shape).any(|(a, b)| a.equals(b) == Some(false)) {
-                refuse!("`{what}` is {}, expected {shape:?}", x.ty());
-            }
-            x.reshape(shape)
-        };
-        let w = self.w.with_matrix(shaped(w, "W", &[d.clone(), rows.clone(), inputs])?);
-        let r = self.r.with_matrix(shaped(r, "R", &[d.clone(), rows.clone(), hidden.clone()])?);
+        let w = self.w.with_matrix(w.shaped("W", &[d.clone(), rows.clone(), inputs])?);
+        let r = self.r.with_matrix(r.shaped("R", &[d.clone(), rows.clone(), hidden.clone()])?);
         let state = [d.clone(), batch.clone(), hidden.clone()];
         let initial = |x: Option<X<'g>>, what: &str| match x {
-            Some(x) => shaped(batch_second(x)?, what, &state),
+            Some(x) => batch_second(x)?.shaped(what, &state),
             None => g.full(self.x.dtype(), 0.0, &state),
         };
         let lens = match self.lens {
-            Some(n) => Some(shaped(n, "sequence_lens", std::slice::from_ref(&batch))?.indices()?),
+            Some(n) => Some(n.shaped("sequence_lens", std::slice::from_ref(&batch))?.indices()?),
             None => None,
         };
 
@@ -280,12 +273,12 @@ impl<'g> Layer<'g> {
             (_, Weights::Quantised { w, scale }) => captures.extend([w, scale]),
         }
         if let Some(b) = self.b {
-            let b = shaped(b, "B", &[d.clone(), &rows + &rows])?.split(1, &[rows.clone(), rows])?;
+            let b = b.shaped("B", &[d.clone(), &rows + &rows])?.split(1, &[rows.clone(), rows])?;
             let [b, c] = [b[0].unsqueeze(&[1])?, b[1].unsqueeze(&[1])?];
             captures.extend([g.map([b, c], |[b, c]| b + c)?, b, c]);
         }
         if let Some(p) = self.p {
-            captures.push(shaped(p, "P", &[d, &Dim::Const(3) * &hidden])?.unsqueeze(&[1])?);
+            captures.push(p.shaped("P", &[d, &Dim::Const(3) * &hidden])?.unsqueeze(&[1])?);
         }
         if let Some(n) = lens {
             captures.push(n.unsqueeze(&[0, 2])?);
@@ -304,7 +297,14 @@ impl<'g> Layer<'g> {
             states.push(initial(self.c, "initial_c")?);
         }
         let go = g.scalar(DType::Bool, 1.0)?;
-        let (last, all) = g.loop_(g.size(&time)?, go, &states, &captures, &|b| step.run(&b))?;
+        let (mut last, all) = g.loop_(g.size(&time)?, go, &states, &captures, &|b| step.run(&b))?;
+        // Where there was no step, there is no state either, whatever it would have begun with.
+        if let Some(n) = lens {
+            let n = n.unsqueeze(&[0, 2])?;
+            for (last, _) in last.iter_mut().zip([self.h, self.c]).filter(|(_, first)| first.is_some()) {
+                *last = g.map([*last, n], |[y, n]| n.gt(0.0).select(y, 0.0))?;
+            }
+        }
         let y = in_order(all[0], &how.direction, lens)?;
         let y = if how.layout { y.transpose(&[2, 0, 1, 3])? } else { y };
         [y].into_iter().map(Ok).chain(last.into_iter().map(batch_second)).collect()

@@ -16,6 +16,9 @@ pub(super) enum Outside {
     Reflection(bool),
 }
 
+/// Coordinates have to be smaller to count.
+const FARTHEST: f64 = 1e18;
+
 /// For each point, the elements of one axis that it is made of, along an axis before the last: their indices and weights. Neighbouring points are neighbours
 /// in memory then.
 pub(super) struct Taps<'g> {
@@ -111,12 +114,13 @@ pub(super) fn grid_sample<'g>(x: X<'g>, grid: X<'g>, mode: &str, padding: &str, 
         let at = wide(grid.at(rank + 1, &Dim::from(rank - 1 - i))?)?.reshape(&points)?;
         let size = g.size(n)?.cast(at.dtype())?;
         places.push(g.map([at, size], |[c, n]| {
+            // What is no number, or too large to be a place, is the first one.
+            let c = c.abs().lt(FARTHEST).select(c, -1.0);
             let c = if align_corners { (c + 1.0) / 2.0 * (n - 1.0) } else { ((c + 1.0) * n - 1.0) / 2.0 };
             let c = if mode == "nearest" { c.round() } else { c };
-            let (low, high) = if align_corners { (n.lit(0.0), n - 1.0) } else { (n.lit(-0.5), n - 0.5) };
+            // At the border, elements are repeated, and coordinates may lie beyond.
             match outside {
-                Outside::Zeros => c,
-                Outside::Border => c.lt(low).or(c.gt(high)).select(c.max(0.0).min(n - 1.0), c),
+                Outside::Zeros | Outside::Border => c,
                 Outside::Reflection(_) => inside(c, n, outside),
             }
         })?);

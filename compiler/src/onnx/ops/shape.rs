@@ -197,7 +197,7 @@ fn transpose(x: X<'_>, perm: Option<Vec<i64>>) -> Result<X<'_>> {
 
 fn squeeze<'g>(x: X<'g>, axes: Option<X<'g>>) -> Result<X<'g>> {
     let (g, shape) = (x.graph(), x.shape());
-    let Some(axes) = axes else { return squeeze_ones(x) };
+    let Some(axes) = axes.filter(|a| a.len() != Dim::ZERO) else { return squeeze_ones(x) };
     if let Some(axes) = axes.as_ints() {
         return x.squeeze(&x.axes(&axes)?);
     }
@@ -220,7 +220,7 @@ fn squeeze_ones(x: X<'_>) -> Result<X<'_>> {
             Some(true) => {}
             Some(false) => shape.push(d),
             None if is_named(&d) => {
-                refuse!("without `axes`, whether {d} in {} is 1 must be known (give it a size: --dim)", x.ty())
+                refuse!("without `axes`, whether {d} in {} is 1 must be known", x.ty())
             }
             None => shape.extend(g.size(&d)?.map(|d| d.eq(1.0).select(d.lit(-1.0), d))?.to_sizes()?),
         }

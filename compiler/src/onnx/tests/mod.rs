@@ -1,4 +1,5 @@
 //! Tests of loading: models are built as messages, encoded, and read back.
+mod details;
 mod external;
 mod importing;
 mod load;

@@ -193,16 +193,25 @@ fn attributes_are_checked() {
     let mut n = node("A", &["x"], &["y"]);
     let reference = AttributeProto { ref_attr_name: "r".into(), ..attribute("c") };
     let empty = AttributeProto { i: None, ..attribute("d") };
-    n.attribute = vec![attribute("a"), attribute("a"), attribute(""), reference, empty];
+    let other = AttributeProto { i: Some(2), ..attribute("a") };
+    n.attribute = vec![attribute("a"), other, attribute("b"), attribute("b"), attribute(""), reference, empty];
     assert_eq!(
         problems(&model(graph(&["x"], vec![n], &["y"]))),
         [
-            "main, node #0 (A): attribute `a` is given more than once",
+            "main, node #0 (A): attribute `a` is given more than once, with different values",
             "main, node #0 (A): an attribute has no name",
             "main, node #0 (A): attribute `c` refers to a function, but is in none",
             "main, node #0 (A): attribute `d`: neither a type nor a value",
         ]
     );
+}
+
+#[test]
+fn an_attribute_given_twice_with_one_value_is_suspicious_only() {
+    let attribute = AttributeProto { name: "a".into(), i: Some(1), ..Default::default() };
+    let n = NodeProto { attribute: vec![attribute.clone(), attribute], ..node("A", &["x"], &["y"]) };
+    let found = warnings(&model(graph(&["x"], vec![n], &["y"])));
+    assert_eq!(found, ["main, node #0 (A): attribute `a` is given more than once, with the same value"]);
 }
 
 #[test]
