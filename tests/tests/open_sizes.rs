@@ -1,4 +1,4 @@
-//! Sizes that only run time tells: the ONNX suites and the models with every size of every input made a symbol. Results are those of known sizes, or the
+//! Sizes that only run time tells: the ONNX suite with every size of every input made a symbol. Results are those of known sizes, or the
 //! model is refused and the message names the size that has to be known. And where the evaluator refuses inputs, native code does.
 //!
 //! What takes long waits for `cargo test -p numrsc-tests --test open_sizes -- --include-ignored`.
@@ -11,18 +11,12 @@ use numrsc::{
 use numrsc_ir::{DType, Data, Elems, Func, Tensor, eval::eval};
 use numrsc_tests::{corpus, native as generators};
 use prost::Message;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-const SUITE: &str = "1.23.2";
-
-fn suite(version: &str) -> Vec<PathBuf> {
+fn suite() -> Vec<PathBuf> {
     let mut folders = Vec::new();
-    let folder = match version {
-        SUITE => corpus::fetch("suite").join("onnx-suite"),
-        _ => corpus::fetch("older").join(format!("onnx-{version}")),
-    };
-    conformance::find_folders(&folder, &mut folders);
-    assert!(!folders.is_empty(), "the suite of {version} is there");
+    conformance::find_folders(&corpus::fetch("suite").join("onnx-suite"), &mut folders);
+    assert_eq!(folders.len(), 2036, "the suite is complete");
     folders
 }
 
@@ -32,12 +26,8 @@ fn list(name: &str) -> std::collections::BTreeMap<String, String> {
 }
 
 /// Run tests with open sizes; those of the list of refusals must be refused.
-fn run(folders: &[PathBuf], version: &str, executor: &(dyn Executor + Sync), how: OpenSizes) {
-    let (failures, refusals) = match version {
-        SUITE => ("expected-failures.txt".into(), "open-sizes.txt".into()),
-        _ => (format!("expected-failures-{version}.txt"), format!("open-sizes-{version}.txt")),
-    };
-    let (expected, refusals) = (list(&failures), list(&refusals));
+fn run(folders: &[PathBuf], executor: &(dyn Executor + Sync), how: OpenSizes) {
+    let (expected, refusals) = (list("expected-failures.txt"), list("open-sizes.txt"));
     let known: Vec<&str> = folders.iter().map(|f| conformance::name(f)).collect();
     for name in refusals.keys() {
         assert!(known.contains(&name.as_str()), "`{name}` is listed but not in the suite");
@@ -49,7 +39,7 @@ fn run(folders: &[PathBuf], version: &str, executor: &(dyn Executor + Sync), how
         None => conformance::run_folder(dir, executor, options),
     });
     let score = conformance::score(folders, results, &expected);
-    println!("{version}: {} passed, {} failed, {} skipped", score.passed, score.failures.len(), score.skipped);
+    println!("{} passed, {} failed, {} skipped", score.passed, score.failures.len(), score.skipped);
     assert!(score.failures.is_empty(), "{}", score.failures.join("\n"));
 }
 
@@ -244,48 +234,24 @@ fn what_does_not_broadcast_is_refused_at_run_time() {
 }
 
 #[test]
-fn llvm_with_every_size_open_and_other_sizes() {
-    run(&suite(SUITE), SUITE, &Resized(generators::executor(Generator::Llvm)), OpenSizes::Each);
+fn llvm_with_every_size_open() {
+    run(&suite(), &generators::executor(Generator::Llvm), OpenSizes::Each);
 }
 
 #[test]
 #[ignore = "takes long; CI has it on LLVM"]
-fn every_suite_and_backend() {
-    for version in [SUITE, "1.15.0", "1.12.0", "1.9.0", "1.7.0"] {
-        let folders = suite(version);
-        for how in [OpenSizes::Each, OpenSizes::Alike] {
-            run(&folders, version, &Reference, how);
-            for generator in generators::GENERATORS {
-                run(&folders, version, &generators::executor(generator), how);
-                run(&folders, version, &generators::sanitized(generator), how);
-            }
+fn every_backend() {
+    for how in [OpenSizes::Each, OpenSizes::Alike] {
+        run(&suite(), &Reference, how);
+        for generator in generators::GENERATORS {
+            run(&suite(), &generators::executor(generator), how);
+            run(&suite(), &generators::sanitized(generator), how);
         }
     }
 }
 
-/// The only model that has to know a size: its rank depends on its batch.
-const REFUSED: (&str, &str) = ("aecmos_gru", "batch");
-
 #[test]
 #[ignore = "takes long"]
-fn every_model() {
-    let mut folders = Vec::new();
-    conformance::find_folders(&corpus::fetch("models").join("models"), &mut folders);
-    assert_eq!(folders.len(), 79, "all models are there");
-    let mut executors: Vec<Box<dyn Executor + Sync>> = vec![Box::new(Reference)];
-    for generator in generators::GENERATORS {
-        executors.push(Box::new(generators::executor(generator)));
-        executors.push(Box::new(generators::sanitized(generator)));
-    }
-    for executor in executors {
-        for how in [OpenSizes::Each, OpenSizes::Alike] {
-            let options = Options { open_sizes: Some(how), ..Options::default() };
-            let test = |dir: &Path| match conformance::name(dir) == REFUSED.0 {
-                true => conformance::expect_refusal(dir, REFUSED.1, options),
-                false => conformance::run_folder(dir, &*executor, options),
-            };
-            let score = conformance::score(&folders, conformance::run_all(&folders, None, test), &Default::default());
-            assert!(score.failures.is_empty(), "{how:?}\n{}", score.failures.join("\n"));
-        }
-    }
+fn other_sizes_are_taken_and_refused_alike() {
+    run(&suite(), &Resized(generators::executor(Generator::Llvm)), OpenSizes::Each);
 }

@@ -88,8 +88,8 @@ pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Fa
 struct Output {
     name: String,
     data: Data,
-    /// What the entries along the last axis stand for, as they are shown.
-    labels: Option<Vec<String>>,
+    /// What the entries along the last axis stand for.
+    labels: Option<Vec<serde_json::Value>>,
 }
 
 impl Output {
@@ -150,8 +150,8 @@ fn run_loaded(args: &Args, model: &Model, inputs: &[Data]) -> Result<Vec<Output>
     drop(deadline);
     let labels = |i: usize| {
         manifest.labels(i).map(|labels| match labels {
-            Labels::Integers(numbers) => numbers.map(|n| n.to_string()).collect(),
-            Labels::Texts(texts) => texts.map(|t| format!("{t:?}")).collect(),
+            Labels::Integers(numbers) => numbers.map(Into::into).collect(),
+            Labels::Texts(texts) => texts.map(Into::into).collect(),
         })
     };
     let named = manifest.outputs().zip(outputs).enumerate();
@@ -194,16 +194,15 @@ fn inputs(args: &Args, ports: &[Port], quiet: bool) -> Result<Vec<Data>, Failure
     Ok(inputs.values)
 }
 
-fn shown(labels: &Tensor) -> Vec<String> {
-    match labels.elems() {
-        Elems::Str(v) => v.iter().map(|s| format!("{s:?}")).collect(),
-        Elems::Int(v) => v.iter().map(ToString::to_string).collect(),
-        Elems::Float(_) => unreachable!("labels are integers or strings"),
+fn shown(labels: &Tensor) -> Vec<serde_json::Value> {
+    match labels.strings() {
+        Some(texts) => texts.iter().map(|t| json!(t)).collect(),
+        None => labels.to_i64s().unwrap_or_default().into_iter().map(Into::into).collect(),
     }
 }
 
 /// The first rows of a table as a list of maps.
-fn maps(name: &str, t: &Tensor, labels: &[String]) -> Vec<String> {
+fn maps(name: &str, t: &Tensor, labels: &[serde_json::Value]) -> Vec<String> {
     const ROWS: usize = 3;
     let numbers = t.to_f64s();
     let more = |more: bool| if more { ", …" } else { "" };
