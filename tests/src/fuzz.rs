@@ -2,7 +2,7 @@
 //!
 //! An input whose outcome (the error without its numbers and names) is new joins the corpus, which leads deeper into
 //! the readers without instrumentation. With it ([`crate::coverage`]), an input that takes a branch for the first time does so as well;
-//! what such runs found to be worth keeping is under `tests/data/fuzz`, and every run starts from it. A target is one row of [`TARGETS`].
+//! every run starts from what is under `tests/data/fuzz`, where `--keep` may put such inputs. A target is one row of [`TARGETS`].
 mod runtime;
 
 use crate::{
