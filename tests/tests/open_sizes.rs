@@ -103,7 +103,7 @@ fn resized(x: &Tensor, axis: usize, size: usize) -> Tensor {
         return Tensor::from_strings(shape, all).expect("as many strings as the shape says");
     }
     let zeros = vec![0; x.dtype().size().max(1)];
-    let from = if x.len() == 0 { &zeros[..] } else { x.bytes() };
+    let from = if x.is_empty() { &zeros[..] } else { x.bytes() };
     let bytes: Vec<u8> = from.iter().copied().cycle().take(len * x.dtype().size()).collect();
     Tensor::new(x.dtype(), shape, bytes.into()).expect("as many bytes as the shape says")
 }
