@@ -69,9 +69,7 @@ fn four_times_as_many_blocks_are_about_four_times_the_work() {
 fn threads_change_nothing() {
     let func = blocks(80);
     let by = |jobs| {
-        optimise_by_threads(&func, Level::O2, MACHINE, &[], jobs)
-            .map(|f| f.to_string())
-            .unwrap_or_else(|e| panic!("{e}"))
+        optimise_by_threads(&func, Level::O2, MACHINE, &[], jobs).map_or_else(|e| panic!("{e}"), |f| f.to_string())
     };
     assert_eq!(by(1), by(3));
 }
