@@ -562,7 +562,7 @@ fn fits_in_memory(ty: &Type) -> bool {
     fn fits<'d>(dtype: DType, dims: impl Iterator<Item = &'d Dim>) -> bool {
         let least = |d: &Dim| match d {
             Dim::Const(c) => *c,
-            d => d.range(&Range::of_sym).low,
+            d @ Dim::Sum(_) => d.range(&Range::of_sym).low,
         };
         let element = if dtype == DType::Str { 8 } else { dtype.size() as i64 };
         dims.map(least)
