@@ -396,9 +396,12 @@ fn imported(model: &ModelProto) -> Result<numrsc_ir::Func, String> {
 
 const HUGE: i64 = 1 << 32;
 
+/// An operator, its inputs and its attributes.
+type Row = (&'static str, &'static [In], &'static [(&'static str, Attr)]);
+
 /// Operators that take sizes, with sizes whose product is none, and what the message names.
 #[rustfmt::skip]
-const TOO_LARGE: &[(&str, &[In], &[(&str, Attr)])] = &[
+const TOO_LARGE: &[Row] = &[
     ("CenterCropPad", &[X(&[2, 2]), Ints(&[HUGE, HUGE])], &[]),
     ("CenterCropPad", &[X(&[2, 2]), Ints(&[i64::MAX, 1])], &[]),
     ("Expand", &[X(&[1, 1]), Ints(&[HUGE, HUGE])], &[]),
