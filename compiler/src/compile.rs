@@ -226,14 +226,13 @@ impl Default for Options {
     }
 }
 
-/// How much memory compiling takes beside views of files, about: constants that passes make are in memory one at a time, in some wider form.
+/// How much memory the constants of a model take while it is compiled, about: those that passes make are in memory one at a time, in some wider form.
 pub fn memory_estimate(func: &Func) -> u64 {
-    const BASE: u64 = 256 << 20;
     let largest = func.nodes().iter().map(|node| match &node.op {
         Op::Const { value } => value.bytes().len() as u64,
         _ => 0,
     });
-    BASE + 3 * largest.max().unwrap_or(0)
+    3 * largest.max().unwrap_or(0)
 }
 
 /// A compiled model, ready to be written.

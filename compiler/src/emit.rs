@@ -33,7 +33,9 @@ pub const OBJECT_WEIGHTS: u64 = (2 << 30) - (64 << 20);
 pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<Footprint> {
     let bytes = artifact.weights_length();
     if bytes > OBJECT_WEIGHTS {
-        return Err(Error::Codegen(format!("the weights take {bytes} bytes, and objects that every linker can place hold less than 2 GB")));
+        return Err(Error::Codegen(format!(
+            "the weights take {bytes} bytes, and objects that every linker can place hold less than 2 GB"
+        )));
     }
     write_object_of_any_size(artifact, symbol, path)
 }

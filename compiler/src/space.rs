@@ -45,7 +45,11 @@ fn free_memory() -> Option<(u64, &'static str)> {
 }
 
 fn human_bytes(bytes: u64) -> String {
-    if bytes < 10_000_000_000 { format!("{:.1} MB", bytes as f64 / 1e6) } else { format!("{:.1} GB", bytes as f64 / 1e9) }
+    if bytes < 10_000_000_000 {
+        format!("{:.1} MB", bytes as f64 / 1e6)
+    } else {
+        format!("{:.1} GB", bytes as f64 / 1e9)
+    }
 }
 
 /// By the text of the three files.
@@ -70,7 +74,9 @@ mod tests {
     #[test]
     fn the_least_of_all_limits_counts() {
         let limits = |data: &str, addresses: &str| {
-            format!("Limit  Soft Limit  Hard Limit  Units\nMax data size  {data}  unlimited  bytes\nMax address space  {addresses}  unlimited  bytes\n")
+            format!(
+                "Limit  Soft Limit  Hard Limit  Units\nMax data size  {data}  unlimited  bytes\nMax address space  {addresses}  unlimited  bytes\n"
+            )
         };
         let status = "VmSize:\t 1000 kB\nVmData:\t 500 kB\n";
         let machine = "MemTotal: 9000 kB\nMemAvailable:  4000 kB\n";

@@ -28,7 +28,7 @@ struct Size {
 fn size() -> Size {
     match std::env::var_os("NUMRSC_LONG") {
         Some(_) => Size { width: 4096, matrices: 66, most: 1 << 30 },
-        None => Size { width: 1024, matrices: 66, most: 200 << 20 },
+        None => Size { width: 2048, matrices: 12, most: 100 << 20 },
     }
 }
 

@@ -1,6 +1,6 @@
 //! Constants are computed when compiling: a node whose operands are all constants becomes one, unless that would cost more memory than it saves work.
-use crate::{aside::put_aside, weights::is_widened_weight};
 use crate::{Error, Result};
+use crate::{aside::put_aside, weights::is_widened_weight};
 use numrsc_ir::{Data, Env, Func, Op, Tensor, Type, Value, eval_op};
 use std::{collections::HashMap, sync::Arc};
 

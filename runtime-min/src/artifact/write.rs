@@ -228,7 +228,12 @@ impl<C: Content> Builder<'_, C> {
         header.extend((SECTIONS as u32).to_le_bytes());
         header.extend(following.to_le_bytes());
         header.extend(table);
-        Ok(Prepared { header, manifest, length: end, padded: if following > 0 { end.next_multiple_of(PAGE) } else { end } })
+        Ok(Prepared {
+            header,
+            manifest,
+            length: end,
+            padded: if following > 0 { end.next_multiple_of(PAGE) } else { end },
+        })
     }
 
     fn write_version(&self, following: u32, to: &mut (impl Write + Seek)) -> io::Result<()> {
