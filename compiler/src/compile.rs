@@ -2,17 +2,20 @@
 use crate::{Error, Result, native::runtime_type, onnx, output};
 use bytes::Bytes;
 use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
-use numrsc_ir::{Dim, Func, Tensor, Type, Value, dim::Sym, types::Elem};
+use numrsc_ir::{Dim, Func, Op, Tensor, Type, Value, dim::Sym, types::Elem};
 use numrsc_passes::{
     Level, Machine,
     lower::{self, Lowered, MemoryPlan, Tuning},
 };
 use numrsc_runtime::artifact::{
-    Architecture, Builder, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec,
+    Architecture, Builder, Content, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec,
+    SizeSpec,
 };
 use std::{
     borrow::Cow,
     collections::BTreeSet,
+    io,
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -223,6 +226,15 @@ impl Default for Options {
     }
 }
 
+/// How much memory the constants of a model take while it is compiled, about: those that passes make are in memory one at a time, in some wider form.
+pub fn memory_estimate(func: &Func) -> u64 {
+    let largest = func.nodes().iter().map(|node| match &node.op {
+        Op::Const { value } => value.bytes().len() as u64,
+        _ => 0,
+    });
+    3 * largest.max().unwrap_or(0)
+}
+
 /// A compiled model, ready to be written.
 #[derive(Debug)]
 pub struct Artifact {
@@ -377,6 +389,28 @@ pub fn generate(
     Ok(Artifact { manifest, architecture, lowered, compiled, whole: None, phases })
 }
 
+/// A constant of a model, in the order in which code reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct Weight<'a>(&'a lower::Stored);
+
+impl Content for Weight<'_> {
+    fn length(&self) -> u64 {
+        self.0.length()
+    }
+
+    fn write(&self, to: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut result = Ok(());
+        let _ = self.0.write(&mut |bytes| match to(bytes) {
+            Ok(()) => ControlFlow::Continue(()),
+            failed => {
+                result = failed;
+                ControlFlow::Break(())
+            }
+        });
+        result
+    }
+}
+
 /// The content of a file if it is an artifact (or a part of one), which its first bytes tell; `None` if it is something else.
 ///
 /// Artifacts are mapped, so a pipe has none. What it has can be read once, and is left to whoever reads models.
@@ -391,28 +425,43 @@ pub fn read_artifact(path: &Path) -> Result<Option<Bytes>> {
 impl Artifact {
     /// Write the artifact; the file is complete or not there.
     pub fn write(&self, path: &Path) -> Result<()> {
-        output::write_file(path, |to| self.write_to(to))
+        Artifact::write_versions(&[self], path)
     }
 
-    pub fn write_to(&self, to: &mut impl std::io::Write) -> std::io::Result<()> {
-        self.builder(&self.pieces()).write_to(to)
+    /// Write the artifact to where there is no way back. Weights are made twice.
+    pub fn write_to(&self, to: &mut impl io::Write) -> io::Result<()> {
+        Builder::stream_versions(&[self.builder(&self.pieces())], to)
+    }
+
+    /// Write the artifact to where its header can be written last.
+    pub(crate) fn write_in_place(&self, to: &mut (impl io::Write + io::Seek)) -> io::Result<()> {
+        Builder::write_versions(&[self.builder(&self.pieces())], to)
     }
 
     /// Write artifacts of one model as versions of one: where it is loaded, the last one that the CPU can run is taken.
     pub fn write_versions(versions: &[&Artifact], path: &Path) -> Result<()> {
         let pieces: Vec<_> = versions.iter().map(|version| version.pieces()).collect();
         let builders: Vec<_> = versions.iter().zip(&pieces).map(|(version, pieces)| version.builder(pieces)).collect();
-        output::write_file(path, |to| Builder::write_versions(&builders, to))
+        output::write_file(path, |to| match to.can_go_back() {
+            true => Builder::write_versions(&builders, to),
+            false => Builder::stream_versions(&builders, to),
+        })
     }
 
-    fn builder<'a>(&'a self, weights: &'a [Piece<'a>]) -> Builder<'a> {
+    fn builder<'a>(&'a self, weights: &'a [Piece<Weight<'a>>]) -> Builder<'a, Weight<'a>> {
         let code = &self.compiled.image.bytes;
         Builder { architecture: self.architecture, manifest: &self.manifest, code, weights }
     }
 
-    /// The weights, where they are in memory.
-    pub fn pieces(&self) -> Vec<Piece<'_>> {
-        self.lowered.weights.pieces().map(|(offset, bytes)| Piece { offset, bytes }).collect()
+    /// The weights at their places.
+    pub fn pieces(&self) -> Vec<Piece<Weight<'_>>> {
+        let pieces = self.lowered.weights.pieces().iter();
+        pieces.map(|piece| Piece { offset: piece.offset, bytes: Weight(&piece.stored) }).collect()
+    }
+
+    /// Bytes from the first weight to the last.
+    pub fn weights_length(&self) -> u64 {
+        self.lowered.weights.pieces().last().map_or(0, |last| last.offset + last.stored.length())
     }
 
     pub fn memory(&self) -> &MemoryPlan {

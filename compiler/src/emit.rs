@@ -3,7 +3,7 @@
 //! Objects hold the linked code, the weights and the manifest under five global names. Weights are written from where they are.
 use crate::{
     Error, Result,
-    compile::Artifact,
+    compile::{Artifact, Weight},
     output::{Scratch, write_file},
     toolchain::{self, Format},
 };
@@ -26,8 +26,22 @@ pub fn symbol_name(text: &str) -> String {
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) { format!("model_{name}") } else { name }
 }
 
+/// How many bytes of weights an object can have that any linker puts anywhere: code refers to places at most 2 GB away, and there is more in a program.
+pub const OBJECT_WEIGHTS: u64 = (2 << 30) - (64 << 20);
+
 /// An ELF object, whose names start with `symbol`.
 pub fn write_object(artifact: &Artifact, symbol: &str, path: &Path) -> Result<Footprint> {
+    let bytes = artifact.weights_length();
+    if bytes > OBJECT_WEIGHTS {
+        return Err(Error::Codegen(format!(
+            "the weights take {bytes} bytes, and objects that every linker can place hold less than 2 GB"
+        )));
+    }
+    write_object_of_any_size(artifact, symbol, path)
+}
+
+/// The same for who links it and knows where large weights belong.
+pub(crate) fn write_object_of_any_size(artifact: &Artifact, symbol: &str, path: &Path) -> Result<Footprint> {
     let mut object = Object::new(artifact, symbol)?;
     let Some(llvm) = &artifact.whole else {
         write_file(path, |to| object.write_to(to))?;
@@ -78,6 +92,9 @@ impl Footprint {
     }
 }
 
+/// Weights from so many bytes on have a section of their own, so that it can be told where they go.
+const MANY_WEIGHTS: u64 = 1 << 30;
+
 /// By itself, so that a linker leaves it out where nobody asks for it.
 const MANIFEST_SECTION: &str = ".rodata.numrsc_manifest";
 
@@ -96,7 +113,8 @@ pub fn write_shared_object(artifact: &Artifact, symbol: &str, path: &Path) -> Re
     let linker = toolchain::linker()?;
     let scratch = Scratch::new(path)?;
     let object = scratch.file("model.o");
-    write_object(artifact, symbol, &object)?;
+    // Its code and data refer to each other by a table, which the linker makes.
+    write_object_of_any_size(artifact, symbol, &object)?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     toolchain::link(&linker, Format::Elf, &["-shared", "--hash-style=gnu", "-soname", &name], &[&object], path)
 }
@@ -108,7 +126,7 @@ struct Object<'a> {
     is_64: bool,
     code_align: u64,
     code: &'a [u8],
-    weights: Vec<Piece<'a>>,
+    weights: Vec<Piece<Weight<'a>>>,
     weights_length: u64,
     manifest: Vec<u8>,
     /// Local names first, as ELF wants them.
@@ -149,8 +167,7 @@ impl<'a> Object<'a> {
                 return Err(Error::Codegen("there are no ELF objects for WebAssembly: emit `wasm`".into()));
             }
         };
-        let weights = artifact.pieces();
-        let weights_length = weights.last().map_or(0, |last| last.offset + last.bytes.len() as u64);
+        let (weights, weights_length) = (artifact.pieces(), artifact.weights_length());
         let manifest =
             artifact.manifest.encode(weights_length).map_err(|e| Error::Codegen(format!("the manifest: {e}")))?;
         let named = |f: &numrsc_codegen::FunctionStats, offset: u64| Symbol {
@@ -207,7 +224,8 @@ impl<'a> Object<'a> {
         writer.reserve_symtab_section_index();
         writer.reserve_strtab_section_index();
         writer.reserve_shstrtab_section_index();
-        let names = [".text", ".rodata", MANIFEST_SECTION, ".note.GNU-stack"];
+        let weights_name = if self.weights_length < MANY_WEIGHTS { ".rodata" } else { ".large_weights" };
+        let names = [".text", weights_name, MANIFEST_SECTION, ".note.GNU-stack"];
         let names = names.map(|name| writer.add_section_name(name.as_bytes()));
         writer.reserve_null_symbol_index();
         let mut symbols = Vec::new();
@@ -272,10 +290,12 @@ impl<'a> Object<'a> {
         let [code, weights, manifest, _] = &layout.sections;
         writer.pad_until(code.sh_offset as usize);
         writer.write(self.code);
-        for piece in &self.weights {
-            writer.pad_until((weights.sh_offset + piece.offset) as usize);
-            writer.write(piece.bytes);
-        }
+        writer.pad_until(weights.sh_offset as usize);
+        // What fails to be written, the writer's buffer knows.
+        let _ = Piece::write_all(&self.weights, &mut |bytes| {
+            writer.write(bytes);
+            Ok(())
+        });
         writer.pad_until(manifest.sh_offset as usize);
         writer.write(&self.weights_length.to_le_bytes());
         writer.write(&(self.manifest.len() as u64).to_le_bytes());

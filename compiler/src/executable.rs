@@ -23,7 +23,10 @@ use tempfile::TempDir;
 const SYMBOL: &str = "numrsc_model";
 
 /// Nothing unwinds in these programs, so tables for that would be ballast.
-const LAYOUT: &str = "SECTIONS { /DISCARD/ : { *(.eh_frame) *(.gcc_except_table*) *(.comment) } } INSERT AFTER .text;";
+///
+/// Many weights come behind everything else: code reaches no further than 2 GB, and it is their beginning that it refers to.
+const LAYOUT: &str = "SECTIONS { /DISCARD/ : { *(.eh_frame) *(.gcc_except_table*) *(.comment) } } INSERT AFTER .text;\n\
+    SECTIONS { .large_weights : { *(.large_weights) } } INSERT AFTER .bss;";
 
 /// Large weights can lie in huge pages if addresses are those of the file modulo their size, and if the file was written in one go: see [`output::Blocks`].
 const HUGE_PAGE: u64 = 2 << 20;
@@ -67,7 +70,7 @@ impl Program {
     pub fn write(&self, artifact: &Artifact, path: &Path) -> Result<()> {
         let scratch = Scratch::new(path)?;
         let object = scratch.file("model.o");
-        emit::write_object(artifact, SYMBOL, &object)?;
+        emit::write_object_of_any_size(artifact, SYMBOL, &object)?;
         let mut options = vec!["-static", "--gc-sections", "--strip-all"];
         if artifact.lowered.weights.size() >= HUGE_PAGE {
             options.extend(["-z", HUGE_PAGES, "--no-mmap-output-file"]);

@@ -13,6 +13,7 @@ pub mod npy;
 pub mod onnx;
 pub mod output;
 pub mod sizes;
+pub mod space;
 mod toolchain;
 pub mod tune;
 pub mod web;

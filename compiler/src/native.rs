@@ -1,12 +1,15 @@
 //! Running compiled models on the compiler's own tensors: for tests, and for `numrsc run`.
 use crate::{
-    compile::{Options, compile},
+    Error,
+    compile::{Artifact, Options, compile},
     conformance::Executor,
     deadline::Deadline,
+    output,
+    space::check_memory,
 };
 use numrsc_ir::{DType, Data, Func, Tensor, Type, tensor::room_for};
 use numrsc_runtime::{Context, Model, TensorRef, TensorView};
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fs::File, io, path::PathBuf, time::Duration};
 
 /// Compiles a function and runs it once.
 #[derive(Debug)]
@@ -27,9 +30,40 @@ impl Executor for Native {
 /// Compile a function and load it.
 pub fn load(func: &Func, options: &Options) -> Result<Model, String> {
     let artifact = compile(func, "test", options, None).map_err(|e| e.to_string())?;
-    let file = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
-    artifact.write(file.path()).map_err(|e| e.to_string())?;
-    Model::load(file.path()).map_err(|e| e.to_string())
+    load_artifact(&artifact).map_err(|e| e.to_string())
+}
+
+/// Load what was compiled, from memory: nothing is written to a disk.
+pub fn load_artifact(artifact: &Artifact) -> Result<Model, Error> {
+    let name = PathBuf::from(&artifact.manifest.model);
+    check_memory(&name, artifact.weights_length())?;
+    let failed = |source| Error::Io { file: name.clone(), source };
+    match file_in_memory() {
+        Some((mut file, path)) => {
+            output::write_into(&mut file, |to| artifact.write_in_place(to)).map_err(failed)?;
+            Model::load(path)
+        }
+        None => {
+            let file = tempfile::NamedTempFile::new().map_err(failed)?;
+            artifact.write(file.path())?;
+            Model::load(file.path())
+        }
+    }
+    .map_err(|e| failed(io::Error::other(e.to_string())))
+}
+
+/// A file that is nowhere but in memory, and how to open it as long as it is open.
+#[cfg(target_os = "linux")]
+fn file_in_memory() -> Option<(File, PathBuf)> {
+    use std::os::fd::AsRawFd;
+    let file = rustix::fs::memfd_create("numrsc", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    path.exists().then(|| (file.into(), path))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn file_in_memory() -> Option<(File, PathBuf)> {
+    None
 }
 
 /// Run a model on inputs in order.

@@ -6,7 +6,7 @@
 use crate::{Error, Result};
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -24,12 +24,20 @@ const LEFT_BEHIND: Duration = Duration::from_secs(60);
 pub fn write_file(path: &Path, content: impl FnOnce(&mut Blocks<'_>) -> io::Result<()>) -> Result<()> {
     let write = || {
         let mut file = NewFile::create(path)?;
-        let mut writer = Blocks::new(file.as_file_mut());
+        let can_go_back = !matches!(file, NewFile::Special(_));
+        let mut writer = Blocks::new(file.as_file_mut(), can_go_back);
         content(&mut writer)?;
         writer.flush()?;
         file.publish(path)
     };
     write().map_err(|source| Error::Io { file: path.to_owned(), source })
+}
+
+/// Write a file that is open and empty.
+pub(crate) fn write_into(file: &mut File, content: impl FnOnce(&mut Blocks<'_>) -> io::Result<()>) -> io::Result<()> {
+    let mut writer = Blocks::new(file, true);
+    content(&mut writer)?;
+    writer.flush()
 }
 
 /// Can there be a file? To be asked before it takes minutes to make its content.
@@ -167,29 +175,51 @@ mod unnamed {
 pub struct Blocks<'a> {
     file: &'a mut File,
     block: Vec<u8>,
+    /// Where the block begins in the file.
+    start: u64,
+    can_go_back: bool,
 }
 
 impl Blocks<'_> {
     const BYTES: usize = 4 << 20;
 
-    fn new(file: &mut File) -> Blocks<'_> {
-        Blocks { file, block: Vec::new() }
+    fn new(file: &mut File, can_go_back: bool) -> Blocks<'_> {
+        Blocks { file, block: Vec::new(), start: 0, can_go_back }
+    }
+
+    /// Pipes cannot [seek](Seek).
+    pub fn can_go_back(&self) -> bool {
+        self.can_go_back
+    }
+}
+
+impl Seek for Blocks<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.flush()?;
+        self.start = self.file.seek(to)?;
+        Ok(self.start)
+    }
+
+    fn stream_position(&mut self) -> io::Result<u64> {
+        Ok(self.start + self.block.len() as u64)
     }
 }
 
 impl Write for Blocks<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(Self::BYTES - self.block.len());
+        let full = Self::BYTES - (self.start % Self::BYTES as u64) as usize;
+        let taken = bytes.len().min(full - self.block.len());
         if taken == Self::BYTES {
             let written = self.file.write_all(&bytes[..taken]);
             if written.as_ref().is_err_and(|e| e.raw_os_error() == Some(BAD_ADDRESS)) {
                 // What the system cannot read is part of a file that was cut. Reading it here ends as reading it anywhere else.
                 std::hint::black_box(bytes[..taken].iter().fold(0, |sum, byte| sum ^ byte));
             }
+            self.start += taken as u64;
             return written.map(|()| taken);
         }
         self.block.extend(&bytes[..taken]);
-        if self.block.len() == Self::BYTES {
+        if self.block.len() == full {
             self.flush()?;
         }
         Ok(taken)
@@ -197,6 +227,7 @@ impl Write for Blocks<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.write_all(&self.block)?;
+        self.start += self.block.len() as u64;
         self.block.clear();
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! (names, types, sizes, messages) is JSON in a section of its own.
 use crate::{
     Error, Result,
-    compile::Artifact,
+    compile::{Artifact, Weight},
     output::{self, Scratch},
     toolchain::{self, Format},
 };
@@ -16,7 +16,7 @@ use numrsc_runtime::{
 use serde_json::{Value, json};
 use std::{
     fs,
-    io::{self, Read, Write},
+    io::{self, Write},
     path::Path,
 };
 
@@ -29,6 +29,9 @@ const SECTION: &str = "numrsc";
 /// Below everything else, so that there is an error at its end instead of other data.
 const STACK: &str = "stack-size=1048576";
 
+/// How many bytes of weights a module can have: half of what there are addresses for, so that there is as much left to run in.
+pub const WEIGHTS: u64 = (1 << 31) - 1;
+
 /// The module.
 pub fn write_module(artifact: &Artifact, path: &Path) -> Result<()> {
     let Some(llvm) = artifact.whole.as_ref().filter(|_| artifact.architecture == Architecture::Wasm32) else {
@@ -36,10 +39,8 @@ pub fn write_module(artifact: &Artifact, path: &Path) -> Result<()> {
     };
     let description = description(&artifact.manifest)?.to_string();
     let code = llvm.web_object(&artifact.lowered.module).map_err(|e| Error::Codegen(e.to_string()))?;
-    let weights = artifact.pieces();
-    let bytes = weights.last().map_or(0, |last| last.offset + last.bytes.len() as u64);
-    // Half of what there are addresses for, so that there is as much left to run in.
-    let Some(length) = u32::try_from(bytes).ok().filter(|length| length >> 31 == 0) else {
+    let (weights, bytes) = (artifact.pieces(), artifact.weights_length());
+    let Some(length) = u32::try_from(bytes).ok().filter(|length| u64::from(*length) <= WEIGHTS) else {
         return Err(Error::Codegen(format!(
             "the weights take {bytes} bytes, and modules of WebAssembly hold less than 2 GB"
         )));
@@ -129,7 +130,7 @@ fn array(dtype: DType) -> Option<&'static str> {
 }
 
 /// An object that holds the weights under the name that code knows, for the linker: a memory, of which it defines a part.
-fn write_weights(weights: &[Piece<'_>], length: u32, to: &mut impl Write) -> io::Result<()> {
+fn write_weights(weights: &[Piece<Weight<'_>>], length: u32, to: &mut impl Write) -> io::Result<()> {
     to.write_all(b"\0asm\x01\0\0\0")?;
     const IMPORT: u8 = 2;
     const DATA: u8 = 11;
@@ -140,12 +141,7 @@ fn write_weights(weights: &[Piece<'_>], length: u32, to: &mut impl Write) -> io:
     to.write_all(&[DATA])?;
     to.write_all(&number(head.len() as u32 + length))?;
     to.write_all(&head)?;
-    let mut at = 0;
-    for piece in weights {
-        io::copy(&mut io::repeat(0).take(piece.offset - at), to)?;
-        to.write_all(piece.bytes)?;
-        at = piece.offset + piece.bytes.len() as u64;
-    }
+    Piece::write_all(weights, &mut |bytes| to.write_all(bytes))?;
     // What linkers want to know, in version 2: how the piece is called and aligned, and which name stands for which part of it.
     let align = DATA_ALIGN.trailing_zeros();
     let pieces = [&[1][..], &text(".rodata.weights"), &number(align), &[0]].concat();

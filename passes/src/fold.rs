@@ -1,6 +1,6 @@
 //! Constants are computed when compiling: a node whose operands are all constants becomes one, unless that would cost more memory than it saves work.
-use crate::weights::is_widened_weight;
 use crate::{Error, Result};
+use crate::{aside::put_aside, weights::is_widened_weight};
 use numrsc_ir::{Data, Env, Func, Op, Tensor, Type, Value, eval_op};
 use std::{collections::HashMap, sync::Arc};
 
@@ -64,10 +64,11 @@ impl Folder<'_> {
         if bytes > SMALL && ty.dtype.size() > 1 && is_widened_weight(self.func, v) {
             return None;
         }
-        let args: Vec<Data> = args.into_iter().cloned().map(Data::Tensor).collect();
+        let made_of: Vec<_> = args.iter().map(|t| t.bytes()).collect();
+        let args: Vec<Data> = args.iter().map(|&t| Data::Tensor(t.clone())).collect();
         // What fails now fails when it runs, with its message, and may find the memory then that there is not now.
         match eval_op(&node.op, &args.iter().collect::<Vec<_>>(), &mut Env::new()) {
-            Ok(Data::Tensor(t)) => Some(t),
+            Ok(Data::Tensor(t)) => Some(put_aside(t, &made_of)),
             _ => None,
         }
     }

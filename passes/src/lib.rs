@@ -1,6 +1,7 @@
 //! Passes of numrsc: from the imported tensor IR to kernels, an entry function and a memory plan.
 //!
 //! Passes are pure functions from one IR to the next and know targets only as data.
+mod aside;
 pub mod egraph;
 mod error;
 mod fold;
@@ -19,6 +20,7 @@ mod unroll;
 mod weights;
 mod widen;
 
+pub use aside::put_aside;
 pub use egraph::{Level, optimise, optimise_by_threads};
 pub use error::{Error, Result};
 pub use fold::fold;

@@ -2,7 +2,7 @@
 //! less for every element of the result.
 //!
 //! Weights are rounded once more, results once less. `--tolerance` decides about that as about other ways to compute a convolution.
-use crate::{Result, rebuild::rebuild};
+use crate::{Result, aside::put_aside, rebuild::rebuild};
 use numrsc_ir::{
     DType, Dim, Func, Node, Op, Scalar, ScalarFn, Tensor, Value,
     scalar::{Call, Step},
@@ -86,7 +86,7 @@ fn scaled_weights(weights: &Tensor, scales: &Tensor) -> Option<Tensor> {
     let (weights_of_output, scales) = (weights.len() / scales.len().max(1), scales.to_f64s());
     let product = |(i, w): (usize, f64)| (w * scales[i / weights_of_output]) as f32;
     let scaled: Vec<f32> = weights.to_f64s().into_iter().enumerate().map(product).collect();
-    scaled.iter().all(|w| w.is_finite()).then(|| Tensor::from_f32(weights.shape(), &scaled))
+    scaled.iter().all(|w| w.is_finite()).then(|| put_aside(Tensor::from_f32(weights.shape(), &scaled), &[]))
 }
 
 /// The expression with one step in the place of another.

@@ -68,7 +68,7 @@ fn code_runs_at_its_entry_and_reads_its_weights() {
     manifest.entry = 5000;
     let mut code = vec![0xcc; 5000];
     code.extend([0x48, 0x8b, 0x07, 0x8b, 0x40, 64, 0xc3]);
-    let weights = [Piece { offset: 0, bytes: &[1] }, Piece { offset: 64, bytes: &[2, 0, 0, 0] }];
+    let weights = [Piece { offset: 0, bytes: &[1][..] }, Piece { offset: 64, bytes: &[2, 0, 0, 0] }];
     let builder = Builder { architecture: host(), manifest: &manifest, code: &code, weights: &weights };
     let model = Folder::new().load(&builder.to_bytes().unwrap()).unwrap();
     let error = model.run(&mut Context::new(&model).unwrap(), &[]).unwrap_err();
@@ -195,12 +195,14 @@ fn versions(features: &[&[&str]]) -> Vec<u8> {
         })
         .collect();
     let weights: Vec<Vec<u8>> = (0..features.len()).map(|at| vec![at as u8; 100 * at]).collect();
-    let pieces: Vec<_> = weights.iter().map(|bytes| [Piece { offset: 0, bytes }]).collect();
+    let pieces: Vec<_> = weights.iter().map(|bytes| [Piece { offset: 0, bytes: &bytes[..] }]).collect();
     let builder = |(manifest, weights)| Builder { architecture: host(), manifest, code: &code, weights };
     let builders: Vec<_> = manifests.iter().zip(&pieces).map(|(m, p)| builder((m, &p[..]))).collect();
-    let mut bytes = vec![];
-    Builder::write_versions(&builders, &mut bytes).unwrap();
-    bytes
+    let (mut file, mut streamed) = (std::io::Cursor::new(vec![]), vec![]);
+    Builder::write_versions(&builders, &mut file).unwrap();
+    Builder::stream_versions(&builders, &mut streamed).unwrap();
+    assert!(file.get_ref() == &streamed, "a pipe gets another file");
+    streamed
 }
 
 #[test]
@@ -284,11 +286,12 @@ fn an_entry_outside_of_the_code_is_refused() {
     let mut manifest = manifest();
     let far = code_that_succeeds().len() as u64;
     manifest.entry = far;
-    let builder = Builder { architecture: host(), manifest: &manifest, code: &code_that_succeeds(), weights: &[] };
+    let code = code_that_succeeds();
+    let builder = Builder::<&[u8]> { architecture: host(), manifest: &manifest, code: &code, weights: &[] };
     assert!(builder.to_bytes().is_err());
     manifest.entry = 0;
     manifest.kernels = vec![kernel("far", u64::MAX, 2)];
-    let builder = Builder { architecture: host(), manifest: &manifest, code: &code_that_succeeds(), weights: &[] };
+    let builder = Builder::<&[u8]> { architecture: host(), manifest: &manifest, code: &code, weights: &[] };
     assert!(builder.to_bytes().is_err());
 }
 

@@ -118,7 +118,7 @@ impl Digits {
         };
         npy::write(&folder.path().join("x.npy"), &image).unwrap();
         fs::write(folder.path().join("x.raw"), image.bytes()).unwrap();
-        let weights = artifact.pieces().iter().map(|piece| piece.bytes.len()).sum();
+        let weights = artifact.weights_length() as usize;
         Digits { folder, image, weights }
     }
 
@@ -216,7 +216,7 @@ fn large_weights_fit_huge_pages() {
     let func = import::import(&model, &import::Options::default()).unwrap();
     let machine = Machine::new("", "", None);
     let artifact = compile(&func, "large", &machine.options, None).unwrap();
-    let weights: usize = artifact.pieces().iter().map(|piece| piece.bytes.len()).sum();
+    let weights = artifact.weights_length() as usize;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large");
     machine.program.write(&artifact, &path).unwrap();

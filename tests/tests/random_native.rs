@@ -238,8 +238,9 @@ fn interpreted(f: &Func) -> Result<Box<Run>, String> {
 
 fn weights(lowered: &Lowered) -> Vec<u8> {
     let mut all = vec![0; lowered.weights.size() as usize];
-    for (offset, bytes) in lowered.weights.pieces() {
-        all[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    for piece in lowered.weights.pieces() {
+        let bytes = piece.stored.to_vec();
+        all[piece.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
     }
     all
 }

@@ -7,6 +7,7 @@ use numrsc::{
     emit,
     onnx::{Model, import},
     output,
+    space::{check_disk, check_memory},
     tune::{self, Tuned},
     web,
 };
@@ -180,7 +181,9 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     });
     let tuned = tuned.transpose()?;
     options.tuning = tuned.as_ref().map(|t| t.tuning.clone());
+    check_memory(&args.model, compile::memory_estimate(&func))?;
     let lowered = compile::lower(&func, &codegen, &options, &mut phases)?;
+    check_size(args.emit, &output, lowered.weights.size(), 1 + other_cpus.len() as u64)?;
     let kind = args.emit.suffix();
     let common = |companion, result, phases| Written {
         args,
@@ -250,6 +253,29 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     finish(&Written { footprint: footprint.as_ref(), ..written }, quiet)
 }
 
+/// What cannot be written is known before code is generated: too many weights for this kind of file, or for the disk.
+fn check_size(emit: Emit, output: &Path, weights: u64, versions: u64) -> Result<(), Failure> {
+    let most = match emit {
+        Emit::Wasm => web::WEIGHTS,
+        Emit::Obj | Emit::Staticlib => emit::OBJECT_WEIGHTS,
+        _ => u64::MAX,
+    };
+    if weights > most {
+        return Err(Failure::Model(numrsc::Error::Codegen(format!(
+            "the weights take {weights} bytes, and files of --emit {} hold {most} at most: emit nrsc, so or exe",
+            emit.suffix()
+        ))));
+    }
+    let copies = match emit {
+        Emit::LlvmIr | Emit::Asm | Emit::Nir => 0,
+        Emit::Nrsc => versions,
+        Emit::Obj => 1,
+        // On the way there is an object.
+        Emit::So | Emit::Staticlib | Emit::Exe | Emit::Wasm => 2,
+    };
+    Ok(check_disk(output, copies * weights)?)
+}
+
 /// Load and import, with the time of each.
 pub(crate) fn load(path: &Path, import: &import::Options, quiet: bool) -> Result<(Model, Func, Phases), Failure> {
     if compile::read_artifact(path)?.is_some() {
@@ -267,6 +293,7 @@ pub(crate) fn load(path: &Path, import: &import::Options, quiet: bool) -> Result
 
 /// Compile a function to run it here, showing progress.
 pub(crate) fn build(func: &Func, path: &Path, options: &Options, quiet: bool) -> Result<Artifact, Failure> {
+    check_memory(path, compile::memory_estimate(func))?;
     let progress = Progress::new(quiet);
     let at = |done, all| progress.at(done, all);
     let artifact = compile::compile(func, &model_name(path), options, Some(&at));

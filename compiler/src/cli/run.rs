@@ -132,12 +132,8 @@ fn run_model(args: &Args, quiet: bool) -> Result<Vec<Output>, Failure> {
         return Ok(named.map(|(i, (name, data))| Output { name: name.clone(), data, labels: labels(i) }).collect());
     };
     let artifact = compile::build(&func, &args.model, &args.build.options(generator, None, quiet), quiet)?;
-    let file = tempfile::NamedTempFile::new().map_err(|e| format!("temporary files: {e}"))?;
-    artifact.write(file.path())?;
+    let model = native::load_artifact(&artifact)?;
     drop((artifact, func, source));
-    let model = load_artifact(file.path())?;
-    // It stays mapped.
-    drop(file);
     run_loaded(args, &model, &inputs)
 }
 

@@ -2,6 +2,9 @@
 //!
 //! A model from a stranger must not read files of the user, so a location has to stay inside the model's folder:
 //! no absolute path, no `..`, and no link (of the file or of a folder on the way) that leads out.
+//!
+//! A model that is itself a link has two folders: the one that the link is in and the one that the file is in. Caches of models are like this: names in one folder
+//! are links to content in another. Data is looked up by its name in the first and then in the second, and a link may lead into either of them, but nowhere else.
 use super::load;
 use super::proto::TensorProto;
 use bytes::Bytes;
@@ -15,7 +18,8 @@ use std::{
 /// The external data files of one model.
 #[derive(Debug, Default)]
 pub struct ExternalData {
-    folder: Option<PathBuf>,
+    /// Where names are looked up, in this order.
+    folders: Vec<PathBuf>,
     /// By canonical path.
     open: Mutex<BTreeMap<PathBuf, Bytes>>,
     /// By location.
@@ -53,7 +57,17 @@ impl ExternalData {
     pub fn new(folder: Option<&Path>) -> ExternalData {
         // The folder of a bare file name is the current one.
         let folder = folder.map(|f| if f.as_os_str().is_empty() { PathBuf::from(".") } else { f.to_path_buf() });
-        ExternalData { folder, ..ExternalData::default() }
+        ExternalData { folders: folder.into_iter().collect(), ..ExternalData::default() }
+    }
+
+    /// Of the model in a file, which may be a link.
+    pub fn of_file(file: &Path) -> ExternalData {
+        let mut external = ExternalData::new(file.parent());
+        let is_link = file.symlink_metadata().is_ok_and(|about| about.is_symlink());
+        if let Some(real) = file.canonicalize().ok().filter(|_| is_link) {
+            external.folders.extend(real.parent().map(Path::to_path_buf));
+        }
+        external
     }
 
     /// The files that were read so far.
@@ -117,7 +131,9 @@ impl ExternalData {
     fn file(&self, location: &str) -> Result<Bytes, MissingData> {
         let shown = super::short(location);
         let refused = |why: &str| MissingData::new(format!("external data in `{shown}` is refused: {why}"), false);
-        let folder = self.folder.as_deref().ok_or_else(|| refused("the model does not come from a folder"))?;
+        if self.folders.is_empty() {
+            return Err(refused("the model does not come from a folder"));
+        }
         if location.chars().any(char::is_control) {
             return Err(refused("its name has control characters"));
         }
@@ -132,10 +148,14 @@ impl ExternalData {
         let failed = |path: &Path, e: std::io::Error| {
             MissingData::new(format!("external data in `{shown}`: {}: {e}", path.display()), true)
         };
-        let root = folder.canonicalize().map_err(|e| failed(folder, e))?;
-        let path = root.join(relative);
+        let root = |folder: &PathBuf| folder.canonicalize().map_err(|e| failed(folder, e));
+        let roots = self.folders.iter().map(root).collect::<Result<Vec<_>, _>>()?;
+        let named = roots.iter().map(|root| root.join(relative));
+        // If it is nowhere, it is missing in the first folder.
+        let place = named.clone().find(|path| path.symlink_metadata().is_ok()).or_else(|| named.clone().next());
+        let path = place.unwrap_or_default();
         let path = path.canonicalize().map_err(|e| failed(&path, e))?;
-        if !path.starts_with(&root) {
+        if !roots.iter().any(|root| path.starts_with(root)) {
             return Err(refused("a link leads out of the model's folder (copy the file next to the model)"));
         }
         // Canonical paths name each file once, so every file is mapped once.

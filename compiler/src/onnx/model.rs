@@ -53,6 +53,12 @@ impl Model {
         })
     }
 
+    /// The model comes from its file rather than from memory.
+    pub(super) fn from_file(mut self) -> Model {
+        self.external = ExternalData::of_file(&self.file);
+        self
+    }
+
     /// Add what the reader of the file noticed.
     pub(super) fn with_warnings(mut self, warnings: Vec<Problem>) -> Model {
         self.warnings.extend(warnings);

@@ -387,7 +387,7 @@ fn counts(t: &Tensor) -> bool {
 }
 
 /// Has a tensor neither infinities nor NaN?
-fn is_finite(t: &Tensor) -> bool {
+pub(crate) fn is_finite(t: &Tensor) -> bool {
     match t.dtype() {
         // Weights: without decoding each into something wider.
         DType::F32 => t.bytes().chunks_exact(4).all(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]).is_finite()),

@@ -7,18 +7,20 @@ use super::{
     index::{linear, unravel},
     nest::Nest,
     nonzero::is_rectified,
+    panels::PanelOrder,
     pointwise::{self, Kernel, Pointwise, step},
     shared::Arg,
     tile::{Place, Tile},
 };
 use crate::{
-    Result, scalar,
+    Result,
+    egraph::is_finite,
+    scalar,
     weights::{narrow_operands, widened_weight},
 };
 use numrsc_ir::{
-    DType, Data, Dim, Env, Func, Node, Op, Scalar, ScalarFn, Tensor, TensorType, Value,
+    DType, Dim, Func, Node, Op, Scalar, ScalarFn, Tensor, TensorType, Value,
     dim::Sym,
-    eval_op,
     kernel::{Compare, Kind, Ty, V, build::Builder},
 };
 use std::collections::HashMap;
@@ -172,30 +174,17 @@ impl Panels {
         linear(&[batch, outer, panel, depth, &(within * &Dim::Const(self.steps))].map(Dim::clone), &sizes)
     }
 
-    /// A constant of so much depth in this order, from the order of batches, depth and columns.
-    fn of(&self, value: &Tensor, real_depth: &Dim) -> Tensor {
+    /// The same for a constant, all of whose sizes are known.
+    fn order(&self) -> PanelOrder {
         let size = |d: &Dim| d.as_usize().expect("the sizes of a constant are known");
-        let (batch, outer, last) = (size(&self.batch), size(&self.outer), size(&self.last));
-        let (count, depth, width) = (size(&self.count), size(&self.depth), self.width as usize);
-        let (real_depth, steps) = (size(real_depth), self.steps as usize);
-        let bytes = value.bytes().len().checked_div(value.len()).unwrap_or(1);
-        let from = value.bytes();
-        let mut to = vec![0u8; batch * outer * count * depth * width * bytes];
-        let lines = to.chunks_exact_mut((steps * width * bytes).max(1));
-        let depth_lines = depth / steps;
-        for (n, line) in lines.enumerate() {
-            let (k, panel) = (n % depth_lines * steps, n / depth_lines % count);
-            let (co, b) = (n / (depth_lines * count) % outer, n / (depth_lines * count * outer));
-            let here = width.min(last - panel * width);
-            for step in 0..steps.min(real_depth - k) {
-                let start = (((b * real_depth + k + step) * outer + co) * last + panel * width) * bytes;
-                let elements = from[start..start + here * bytes].chunks_exact(bytes);
-                let places = line.chunks_exact_mut(bytes).skip(step).step_by(steps);
-                places.zip(elements).for_each(|(to, from)| to.copy_from_slice(from));
-            }
+        PanelOrder {
+            outer: size(&self.outer),
+            last: size(&self.last),
+            count: size(&self.count),
+            depth: size(&self.depth),
+            width: self.width as usize,
+            steps: self.steps as usize,
         }
-        let shape = vec![batch, outer, count, depth, width];
-        Tensor::new(value.dtype(), shape, to.into()).expect("as many bytes as said")
     }
 }
 
@@ -268,7 +257,7 @@ impl<'p> Product<'p> {
     /// Is the second operand a constant of numbers, of which each times zero is zero?
     fn right_is_finite(&self, cx: &Cx<'_>) -> bool {
         let right = &cx.scope.func.node(self.right.0).op;
-        matches!(right, Op::Const { value } if value.dtype() == DType::F32 && value.to_f64s().iter().all(|x| x.is_finite()))
+        matches!(right, Op::Const { value } if value.dtype() == DType::F32 && is_finite(value))
     }
 
     /// Does it not pay to pack the second operand?
@@ -331,10 +320,9 @@ impl<'p> Product<'p> {
     }
 
     fn pack_constant(&self, entry: &mut Entry, frame: &Frame<'_>, value: &Tensor) -> V {
-        let (sizes, panels) = self.planned(entry, frame);
+        let (_, panels) = self.planned(entry, frame);
         let axes = &self.right.1;
-        let order: Vec<i64> = [&axes.batch[..], &axes.sum, &axes.free].concat().iter().map(|&a| a as i64).collect();
-        entry.place_weights(&panels.of(&transposed(value, &order), &Dim::product(&sizes.depth)))
+        entry.place_weights(&panels.order().of(value, [&axes.batch, &axes.sum, &axes.free]))
     }
 
     /// Pack the second operand when the model runs.
@@ -582,18 +570,6 @@ impl Cx<'_> {
     /// Elements of a buffer.
     pub(crate) fn length(&mut self, v: Value) -> Dim {
         Dim::product(&self.shape(v))
-    }
-}
-
-/// A constant with its axes in another order.
-pub(crate) fn transposed(value: &Tensor, perm: &[i64]) -> Tensor {
-    if perm.iter().enumerate().all(|(i, &p)| i as i64 == p) {
-        return value.clone();
-    }
-    let op = Op::Transpose { perm: perm.to_vec() };
-    match eval_op(&op, &[&Data::Tensor(value.clone())], &mut Env::new()) {
-        Ok(Data::Tensor(t)) => t,
-        other => unreachable!("a transpose of a constant: {other:?}"),
     }
 }
 

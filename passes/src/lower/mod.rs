@@ -12,6 +12,7 @@ mod gemm;
 mod index;
 mod nest;
 mod nonzero;
+mod panels;
 mod pointwise;
 mod reduce;
 mod scan;
@@ -38,7 +39,7 @@ pub(crate) use contract::packs;
 pub use entry::{MemoryPlan, THREADS};
 pub(crate) use fuse::{Traffic, is_view};
 pub use tuning::{Choice, Tuning};
-pub use weights::Weights;
+pub use weights::{Piece, Sink, Stored, Weights};
 
 /// What lowering may choose by.
 #[derive(Clone, Debug)]

@@ -10,7 +10,7 @@ use super::{
     reduce::{Sum, wrap},
     shared::{Arg, Shared},
 };
-use crate::scalar;
+use crate::{egraph::is_finite, scalar};
 use numrsc_ir::{
     DType, Dim, Op, Value,
     dim::Sym,
@@ -58,7 +58,7 @@ pub(crate) fn suits(scope: &Scope<'_>, v: Value) -> bool {
     let w = scope.shape(node.args[1]);
     let few = w[0].as_const().is_some_and(|n| n / groups <= FEW_OUTPUTS && n % groups == 0);
     let finite = !scope.dtype(v).is_float()
-        || matches!(&scope.func.node(node.args[1]).op, Op::Const { value } if value.to_f64s().iter().all(|w| w.is_finite()));
+        || matches!(&scope.func.node(node.args[1]).op, Op::Const { value } if is_finite(value));
     few && finite
         && *groups > 1
         && spread.iter().all(|&s| s == 1)

@@ -25,7 +25,9 @@ mod write;
 pub use checksum::{Checksum, checksum};
 pub use manifest::{Dim, Dims, Kernel, Kernels, Labels, Manifest, Names, Port, PortKind, Ports, Size};
 #[cfg(feature = "write")]
-pub use write::{Builder, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec};
+pub use write::{
+    Builder, Content, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec,
+};
 
 use crate::error::{Error, Result};
 pub(crate) use manifest::Index;

@@ -1,4 +1,4 @@
-//! Writing artifacts. Weights are given as pieces and go to the file as they are, never copied into one buffer.
+//! Writing artifacts. Weights are given as pieces and go to the file as they are made, never copied into one buffer.
 use super::{
     Architecture, Checksum, FORMAT_VERSION, HEADER_BYTES, MAGIC, Manifest, PAGE, SECTIONS, checksum,
     manifest::{HAS_LABELS, NEEDS_HEAP, SINGLE_THREADED},
@@ -7,7 +7,11 @@ use crate::{
     DType,
     error::{Error, Result},
 };
-use std::{collections::BTreeMap, io, io::Write};
+use std::{
+    collections::BTreeMap,
+    io,
+    io::{Seek, SeekFrom, Write},
+};
 
 /// What [`Manifest`] reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,46 +92,96 @@ pub struct KernelSpec {
     pub length: u64,
 }
 
+/// Bytes that are there, or are made when they are written.
+pub trait Content {
+    fn length(&self) -> u64;
+    /// Give all of them to `to`, in order, part by part.
+    fn write(&self, to: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
+}
+
+impl Content for &[u8] {
+    fn length(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn write(&self, to: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        to(self)
+    }
+}
+
 /// Weights at their place in the weights section; what lies between pieces is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece<'a> {
+pub struct Piece<C> {
     pub offset: u64,
-    pub bytes: &'a [u8],
+    pub bytes: C,
+}
+
+impl<C: Content> Piece<C> {
+    /// Give all bytes of a weights section to `to`, with those between pieces.
+    pub fn write_all(pieces: &[Piece<C>], to: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut end = 0;
+        for piece in pieces {
+            zeros(to, piece.offset - end)?;
+            let mut length = 0;
+            piece.bytes.write(&mut |bytes| {
+                length += bytes.len() as u64;
+                to(bytes)
+            })?;
+            if length != piece.bytes.length() {
+                return Err(io::Error::other("a piece of the weights is not as long as it said"));
+            }
+            end = piece.offset + length;
+        }
+        Ok(())
+    }
+
+    /// The length of a section of these pieces.
+    pub fn section_length(pieces: &[Piece<C>]) -> Result<u64> {
+        pieces.iter().try_fold(0, |end, piece| {
+            let is_behind = piece.offset >= end;
+            let end = piece.offset.checked_add(piece.bytes.length()).filter(|_| is_behind);
+            end.ok_or(Error::Malformed { what: "pieces of the weights overlap or are not in order" })
+        })
+    }
 }
 
 /// Everything an artifact is made of. Equal parts give equal bytes.
-#[derive(Debug, Clone, Copy)]
-pub struct Builder<'a> {
+#[derive(Debug)]
+pub struct Builder<'a, C> {
     pub architecture: Architecture,
     pub manifest: &'a ManifestSpec,
     pub code: &'a [u8],
     /// In order of their offsets.
-    pub weights: &'a [Piece<'a>],
+    pub weights: &'a [Piece<C>],
 }
 
-impl Builder<'_> {
+impl<C: Content> Builder<'_, C> {
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let prepared = self.prepare(0)?;
-        let mut bytes = Vec::with_capacity(usize::try_from(prepared.length).unwrap_or(0));
-        self.write_prepared(&prepared, &mut bytes)
-            .map_err(|error| Error::Io { path: crate::Text::new("memory"), error })?;
-        Ok(bytes)
+        let mut bytes = io::Cursor::new(Vec::with_capacity(usize::try_from(self.length()?).unwrap_or(0)));
+        let written = self.write_version(0, &mut bytes);
+        written.map_err(|error| Error::Io { path: crate::Text::new("memory"), error })?;
+        Ok(bytes.into_inner())
     }
 
-    /// Many small writes: give it a buffered writer or a file. Fails with `InvalidInput` if the parts do not fit together.
-    pub fn write_to(&self, to: &mut impl Write) -> io::Result<()> {
-        Builder::write_versions(&[*self], to)
-    }
-
-    /// The same model for several CPUs, of which the last one that the CPU can run will be taken.
-    pub fn write_versions(versions: &[Builder<'_>], to: &mut impl Write) -> io::Result<()> {
+    /// The same model for several CPUs, of which the last one that the CPU can run will be taken. Weights are made once, and the headers in front of them, which
+    /// hold their checksums, are written behind them.
+    ///
+    /// Many small writes: give it something with a buffer. Fails with `InvalidInput` if the parts do not fit together.
+    pub fn write_versions(versions: &[Builder<'_, C>], to: &mut (impl Write + Seek)) -> io::Result<()> {
         for (version, following) in versions.iter().zip((0..versions.len() as u32).rev()) {
-            let prepared =
-                version.prepare(following).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-            version.write_prepared(&prepared, to)?;
-            if following > 0 {
-                zeros(to, prepared.length.next_multiple_of(PAGE) - prepared.length)?;
-            }
+            version.write_version(following, to)?;
+        }
+        to.flush()
+    }
+
+    /// The same to where there is no way back, such as a pipe. Weights are made twice.
+    pub fn stream_versions(versions: &[Builder<'_, C>], to: &mut impl Write) -> io::Result<()> {
+        for (version, following) in versions.iter().zip((0..versions.len() as u32).rev()) {
+            let mut sum = Checksum::new();
+            let prepared = version.prepare(following).map_err(invalid)?;
+            version.write_weights(&mut sum, &mut |_| Ok(()))?;
+            to.write_all(&prepared.header(sum))?;
+            version.write_behind_header(&prepared, to)?;
         }
         to.flush()
     }
@@ -138,18 +192,7 @@ impl Builder<'_> {
     }
 
     fn prepare(&self, following: u32) -> Result<Prepared> {
-        let mut weights_sum = Checksum::new();
-        let mut weights_length = 0;
-        for piece in self.weights {
-            let gap = piece.offset.checked_sub(weights_length);
-            let end = piece.offset.checked_add(piece.bytes.len() as u64);
-            let (Some(gap), Some(end)) = (gap, end) else {
-                return Err(Error::Malformed { what: "pieces of the weights overlap or are not in order" });
-            };
-            weights_sum.zeros(gap);
-            weights_sum.update(piece.bytes);
-            weights_length = end;
-        }
+        let weights_length = Piece::section_length(self.weights)?;
         let manifest = self.manifest.encode(weights_length)?;
         let code = self.code.len() as u64;
         let inside = |offset: u64, length: u64| offset.checked_add(length).is_some_and(|end| end <= code);
@@ -163,7 +206,7 @@ impl Builder<'_> {
         let sections = [
             (manifest.len() as u64, checksum(&manifest), 8),
             (code, checksum(self.code), PAGE),
-            (weights_length, weights_sum.finish(), PAGE),
+            (weights_length, 0, PAGE),
         ];
         let mut table = Vec::new();
         let mut end = HEADER_BYTES as u64;
@@ -185,43 +228,79 @@ impl Builder<'_> {
         header.extend((SECTIONS as u32).to_le_bytes());
         header.extend(following.to_le_bytes());
         header.extend(table);
-        header.extend(checksum(&header).to_le_bytes());
-        Ok(Prepared { header, manifest, length: end })
+        Ok(Prepared {
+            header,
+            manifest,
+            length: end,
+            padded: if following > 0 { end.next_multiple_of(PAGE) } else { end },
+        })
     }
 
-    fn write_prepared(&self, prepared: &Prepared, to: &mut impl Write) -> io::Result<()> {
-        let mut at = 0;
+    fn write_version(&self, following: u32, to: &mut (impl Write + Seek)) -> io::Result<()> {
+        let prepared = self.prepare(following).map_err(invalid)?;
+        let start = to.stream_position()?;
+        to.write_all(&[0; HEADER_BYTES])?;
+        let sum = self.write_behind_header(&prepared, to)?;
+        to.seek(SeekFrom::Start(start))?;
+        to.write_all(&prepared.header(sum))?;
+        to.seek(SeekFrom::Start(start + prepared.padded)).map(drop)
+    }
+
+    /// All but the header. Gives the checksum of the weights.
+    fn write_behind_header(&self, prepared: &Prepared, to: &mut impl Write) -> io::Result<Checksum> {
+        let mut at = HEADER_BYTES as u64;
         let mut put = |bytes: &[u8], align: u64| -> io::Result<()> {
-            let padding = (at as u64).next_multiple_of(align) - at as u64;
-            zeros(to, padding)?;
+            let padding = at.next_multiple_of(align) - at;
+            zeros(&mut |bytes| to.write_all(bytes), padding)?;
             to.write_all(bytes)?;
-            at += padding as usize + bytes.len();
+            at += padding + bytes.len() as u64;
             Ok(())
         };
-        put(&prepared.header, 1)?;
         put(&prepared.manifest, 8)?;
         put(self.code, PAGE)?;
         put(&[], PAGE)?;
-        let mut end = 0;
-        for piece in self.weights {
-            zeros(to, piece.offset - end)?;
-            to.write_all(piece.bytes)?;
-            end = piece.offset + piece.bytes.len() as u64;
-        }
-        Ok(())
+        let mut sum = Checksum::new();
+        self.write_weights(&mut sum, &mut |bytes| to.write_all(bytes))?;
+        zeros(&mut |bytes| to.write_all(bytes), prepared.padded - prepared.length)?;
+        Ok(sum)
+    }
+
+    fn write_weights(&self, sum: &mut Checksum, to: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        Piece::write_all(self.weights, &mut |bytes| {
+            sum.update(bytes);
+            to(bytes)
+        })
     }
 }
 
+fn invalid(error: Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error)
+}
+
 struct Prepared {
+    /// But for the checksums of the weights and of itself.
     header: Vec<u8>,
     manifest: Vec<u8>,
     length: u64,
+    /// With what is between this version and the next.
+    padded: u64,
 }
 
-fn zeros(to: &mut impl Write, mut count: u64) -> io::Result<()> {
+impl Prepared {
+    fn header(&self, weights: Checksum) -> [u8; HEADER_BYTES] {
+        let mut whole = [0; HEADER_BYTES];
+        whole[..HEADER_BYTES - 8].copy_from_slice(&self.header);
+        whole[HEADER_BYTES - 16..HEADER_BYTES - 8].copy_from_slice(&weights.finish().to_le_bytes());
+        let sum = checksum(&whole[..HEADER_BYTES - 8]);
+        whole[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+        whole
+    }
+}
+
+fn zeros(to: &mut dyn FnMut(&[u8]) -> io::Result<()>, mut count: u64) -> io::Result<()> {
     while count > 0 {
         let part = count.min(PAGE);
-        to.write_all(&[0; PAGE as usize][..part as usize])?;
+        to(&[0; PAGE as usize][..part as usize])?;
         count -= part;
     }
     Ok(())
@@ -394,15 +473,15 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let manifest = spec();
-        let pieces = [Piece { offset: 0, bytes: &[1, 2, 3] }, Piece { offset: 64, bytes: &[4] }];
+        let pieces = [Piece { offset: 0, bytes: &[1, 2, 3][..] }, Piece { offset: 64, bytes: &[4] }];
         let code = [0xc3; 5000];
         let builder =
             Builder { architecture: Architecture::Aarch64, manifest: &manifest, code: &code, weights: &pieces };
         let bytes = builder.to_bytes().unwrap();
         let mut streamed = Vec::new();
-        builder.write_to(&mut streamed).unwrap();
-        assert_eq!(bytes, streamed);
         assert_eq!(bytes.len() as u64, builder.length().unwrap());
+        Builder::stream_versions(&[builder], &mut streamed).unwrap();
+        assert_eq!(bytes, streamed);
 
         let artifact = Artifact::parse(&bytes).unwrap();
         artifact.verify_weights().unwrap();
@@ -444,12 +523,12 @@ mod tests {
     #[test]
     fn parts_that_do_not_fit_are_refused() {
         let manifest = spec();
-        let build = |manifest: &ManifestSpec, code: &[u8], weights: &[Piece<'_>]| {
+        let build = |manifest: &ManifestSpec, code: &[u8], weights: &[Piece<&[u8]>]| {
             Builder { architecture: Architecture::X86_64, manifest, code, weights }.to_bytes()
         };
         assert!(build(&manifest, &[0; 3], &[]).is_ok());
         assert!(build(&manifest, &[0; 2], &[]).is_err(), "entry and kernel outside of the code");
-        let overlapping = [Piece { offset: 0, bytes: &[0; 65] }, Piece { offset: 64, bytes: &[0] }];
+        let overlapping = [Piece { offset: 0, bytes: &[0; 65][..] }, Piece { offset: 64, bytes: &[0] }];
         assert!(build(&manifest, &[0; 3], &overlapping).is_err());
         assert!(build(&manifest, &[0; 3], &[Piece { offset: u64::MAX, bytes: &[0] }]).is_err());
         let mut flat = spec();

@@ -94,3 +94,36 @@ fn links_may_not_lead_out() {
     assert!(tensor(&stored("w.bin", &[]), &ExternalData::new(Some(&alias))).is_ok());
     assert!(error(&alias, &stored("link", &[])).contains("leads out"));
 }
+
+/// As the cache of Hugging Face has it: all names are links to content in another folder.
+#[cfg(unix)]
+#[test]
+fn a_model_that_is_a_link_has_the_folder_of_its_file_too() {
+    use std::os::unix::fs::symlink;
+    let dir = folder();
+    let (blobs, snapshot) = (dir.path().join("blobs"), dir.path().join("snapshots/1a2b/onnx"));
+    fs::create_dir(&blobs).unwrap();
+    fs::create_dir_all(&snapshot).unwrap();
+    for (from, to) in [("secret", "blobs/77"), ("secret", "blobs/model"), ("model/w.bin", "blobs/beside.bin")] {
+        fs::copy(dir.path().join(from), dir.path().join(to)).unwrap();
+    }
+    let link = |to: &str, name: &str| symlink(to, snapshot.join(name)).unwrap();
+    link("../../../blobs/model", "model.onnx");
+    link("../../../blobs/77", "model.onnx_data");
+    link("../../../secret", "out");
+    link("../../../blobs/gone", "gone");
+    fs::copy(dir.path().join("secret"), snapshot.join("plain.onnx")).unwrap();
+    symlink(snapshot.join("model.onnx"), dir.path().join("link-to-link")).unwrap();
+    let read = |model: &Path, location: &str| tensor(&stored(location, &[]), &ExternalData::of_file(model));
+    let model = snapshot.join("model.onnx");
+    assert_eq!(read(&model, "model.onnx_data").unwrap().to_f64s(), [1.0, 2.0]);
+    // Next to the file itself, wherever the link is.
+    assert!(read(&model, "beside.bin").is_ok());
+    assert!(read(&dir.path().join("link-to-link"), "beside.bin").is_ok());
+    assert!(read(&model, "out").unwrap_err().contains("leads out"));
+    assert!(read(&model, "../../../secret").unwrap_err().contains("`..`"));
+    assert!(read(&model, "gone").unwrap_err().contains("No such file"));
+    assert!(read(&model, "none").unwrap_err().contains("onnx/none"));
+    // A model that is no link has one folder.
+    assert!(read(&snapshot.join("plain.onnx"), "model.onnx_data").unwrap_err().contains("leads out"));
+}

@@ -3,6 +3,7 @@
 mod depthwise;
 mod direct;
 mod halo;
+mod packing;
 mod phases;
 mod products;
 mod schedule;
@@ -10,7 +11,6 @@ mod transform;
 mod winograd;
 
 use super::{
-    contract::transposed,
     cx::{Cx, Lane},
     entry::{Entry, Frame},
     epilogue::{Epilogue, Sink},
@@ -18,7 +18,7 @@ use super::{
     shared::Shared,
     tile::ceil_div,
 };
-use crate::{Machine, Result, weights::product_operands};
+use crate::{Machine, Result, egraph::is_finite, weights::product_operands};
 use depthwise::Depthwise;
 use direct::Direct;
 use numrsc_ir::{
@@ -59,8 +59,7 @@ pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
     let lanes = lanes(*in_block, *out_block);
     if is_depthwise(w, *groups) && *in_block > 1 {
         // Padding is left out, which changes nothing as long as no weight times zero is NaN.
-        let finite = || w.to_f64s().iter().all(|w| w.is_finite());
-        return in_block == out_block && phases.is_one() && outputs % lanes == 0 && w.rank() <= 4 && finite();
+        return in_block == out_block && phases.is_one() && outputs % lanes == 0 && w.rank() <= 4 && is_finite(w);
     }
     let result_fits = if *out_block == 1 {
         // Rows of the result are put together in memory of the worker, a panel at a time: it has all phases of them, or there are none.
@@ -90,16 +89,16 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue
     let (kernel, scratch) = match Schedule::choose(&mut entry.shared, frame, &conv, epilogue.product) {
         Schedule::Winograd { transform, tiles } => {
             let winograd = Winograd::new(&conv, transform, tiles, &mut entry.shared);
-            let packed = entry.place_weights(&winograd.weights(weights(frame, conv.w)));
+            let packed = entry.place_weights(&winograd.packed_weights(weights(frame, conv.w)));
             (winograd.kernel(&mut entry.shared, frame, epilogue, packed), Some(winograd.scratch()))
         }
         Schedule::Depthwise => {
-            let packed = entry.place_weights(&conv.packed_weights(frame));
+            let packed = entry.place_weights(&conv.packed_weights(weights(frame, conv.w)));
             let depthwise = Depthwise::new(&conv, entry.shared.machine.registers);
             (depthwise.kernel(&mut entry.shared, frame, epilogue, packed), None)
         }
         Schedule::Direct { bytes } => {
-            let packed = entry.place_weights(&conv.packed_weights(frame));
+            let packed = entry.place_weights(&conv.packed_weights(weights(frame, conv.w)));
             let direct = Direct::new(&conv, bytes, &mut entry.shared);
             (direct.kernel(&mut entry.shared, frame, epilogue, packed), direct.scratch())
         }
@@ -289,48 +288,6 @@ impl Conv {
         let rest = Panels { first: n - odd, vectors: odd, count: 1 };
         [pairs, rest].into_iter().filter(|p| p.count * p.vectors > 0).collect()
     }
-
-    /// Weights in the order of use: group, panel, slice of channels, tap, channel of the slice, output of the panel; channels that are multiplied at once are side by side. Outputs are numbered phase by phase; what is missing
-    /// of the last vector, and taps that a phase does not have, are zeros.
-    fn packed_weights(&self, frame: &Frame<'_>) -> Tensor {
-        let w = weights(frame, self.w);
-        if self.depthwise {
-            let taps = self.taps() as usize;
-            let rows = w.reshaped(vec![self.groups as usize, self.lanes as usize, taps]).expect("vectors of channels");
-            return transposed(&rows, &[0, 2, 1]);
-        }
-        let taps = w.shape()[2..].iter().product::<usize>() as i64;
-        let w = &match self.numbers {
-            Numbers::Pairs(Elem::I8) => Tensor::from_elems(DType::I8, w.shape().to_vec(), &w.elems()),
-            Numbers::Pairs(_) => Tensor::from_elems(DType::I16, w.shape().to_vec(), &w.elems()),
-            Numbers::Quads | Numbers::Floats => w.clone(),
-        };
-        let per_output = self.in_blocks * self.channels * taps;
-        let source = self.phases.taps();
-        let (at_once, size) = (self.numbers.at_once(), w.dtype().size());
-        let mut out: Vec<u8> = Vec::with_capacity(w.bytes().len());
-        for (group, panels) in (0..self.groups).flat_map(|g| self.panels().into_iter().map(move |p| (g, p))) {
-            for panel in 0..panels.count {
-                let first = (panels.first + panel * panels.vectors) * self.lanes;
-                for (slice, tap) in (0..self.slices).flat_map(|s| (0..self.taps()).map(move |t| (s, t))) {
-                    let channels = (slice * self.slice..(slice + 1) * self.slice).step_by(at_once as usize);
-                    let outputs = first..first + panels.vectors * self.lanes;
-                    let each = channels.flat_map(|c| outputs.clone().map(move |n| (c, n)));
-                    for (channel, n) in each.flat_map(|(c, n)| (c..c + at_once).map(move |c| (c, n))) {
-                        let (phase, output) = (n / self.outputs, group * self.outputs + n % self.outputs);
-                        match source.get(phase as usize).and_then(|taps| taps[tap as usize]) {
-                            Some(t) => {
-                                let at = (output * per_output + channel * taps + t) as usize * size;
-                                out.extend_from_slice(&w.bytes()[at..at + size]);
-                            }
-                            None => out.resize(out.len() + size, 0),
-                        }
-                    }
-                }
-            }
-        }
-        Tensor::new(w.dtype(), vec![out.len() / size], out.into()).expect("as many bytes as elements")
-    }
 }
 
 /// Has a tensor integers of 8 bits without signs?
@@ -340,7 +297,12 @@ fn has_no_sign(func: &Func, v: Value) -> bool {
 
 /// Do all weights fit integers of 8 bits?
 fn fits_byte(w: &Tensor) -> bool {
-    w.dtype() == DType::I8 || w.to_i64s().is_some_and(|all| all.into_iter().all(|x| i8::try_from(x).is_ok()))
+    match w.dtype() {
+        DType::I8 => true,
+        DType::U8 => w.bytes().iter().all(|&x| x <= 0x7f),
+        DType::I16 => w.bytes().as_chunks().0.iter().all(|x| i8::try_from(i16::from_le_bytes(*x)).is_ok()),
+        _ => w.to_i64s().is_some_and(|all| all.into_iter().all(|x| i8::try_from(x).is_ok())),
+    }
 }
 
 /// Input channels of a group up to the last one that has weights, but one at least.

@@ -4,7 +4,10 @@ use super::{
     transform::{self, Transform},
     weights, winograd,
 };
-use crate::lower::{Choice, entry::Frame, shared::Shared};
+use crate::{
+    egraph::is_finite,
+    lower::{Choice, entry::Frame, shared::Shared},
+};
 use numrsc_ir::{Dim, Func, Node, Op, Tensor, Type, Value};
 use std::{fmt, iter};
 
@@ -42,7 +45,7 @@ impl Schedule {
         }
         let mut ways = vec![];
         // Transformed weights that are not finite would spoil their neighbours.
-        if winograd::suits(conv) && w.to_f64s().iter().all(|w| w.is_finite()) {
+        if winograd::suits(conv) && is_finite(w) {
             ways.extend(transform::ALL.into_iter().filter(|t| t.error() <= tolerance).map(|transform| {
                 let tiles = winograd::most_tiles(conv, transform);
                 (winograd::cost(conv, transform), Schedule::Winograd { transform, tiles })

@@ -3,7 +3,8 @@
 //! transformed tile), and transformed back.
 use super::{
     super::pointwise::Kernel,
-    Conv, Output, Panels,
+    Conv, Output,
+    packing::Filters,
     products::{MAX_STEPS, Numbers, Products, most_pixels, tiles},
     transform::Transform,
 };
@@ -15,6 +16,7 @@ use crate::lower::{
     index::unravel,
     shared::{Arg, Shared},
     tile::ceil_div,
+    weights::Stored,
 };
 use numrsc_ir::{
     Dim, Tensor,
@@ -123,35 +125,10 @@ impl<'c> Winograd<'c> {
         Winograd { conv, transform, grid, count, most, blocks, chunks, registers }
     }
 
-    /// Weights `G g Gᵀ` by place, panel, channel and output of the panel.
-    pub(super) fn weights(&self, w: &Tensor) -> Tensor {
-        let (filter, size, places) = (self.transform.filter(), self.transform.inputs(), self.transform.places());
-        let (inputs, lanes) = (self.conv.in_blocks * self.conv.lanes, self.conv.lanes);
-        let outputs = self.conv.out_vectors * lanes;
-        let w = w.to_f64s();
-        let mut out = vec![0f32; (places * inputs * outputs) as usize];
-        for (o, i) in (0..outputs).flat_map(|o| (0..inputs).map(move |i| (o, i))) {
-            let g = &w[((o * inputs + i) * 9) as usize..][..9];
-            for place in 0..places {
-                let (row, column) = (&filter[(place / size) as usize], &filter[(place % size) as usize]);
-                let x: f64 = (0..9).map(|t| row[t / 3] * g[t] * column[t % 3]).sum();
-                let panel = self.panel_of(o / lanes);
-                let start = (place * self.conv.out_vectors + panel.first) * lanes * inputs;
-                let at = start + i * panel.vectors * lanes + o - panel.first * lanes;
-                out[at as usize] = x as f32;
-            }
-        }
-        Tensor::from_f32(&[out.len()], &out)
-    }
-
-    /// The panel that a vector of outputs belongs to.
-    fn panel_of(&self, vector: i64) -> Panels {
-        let pairs = self.pairs();
-        if vector < 2 * pairs {
-            Panels { first: vector / 2 * 2, vectors: 2, count: 1 }
-        } else {
-            Panels { first: 2 * pairs, vectors: self.conv.out_vectors - 2 * pairs, count: 1 }
-        }
+    pub(super) fn packed_weights(&self, w: &Tensor) -> Stored {
+        let Conv { in_blocks, lanes, out_vectors, .. } = *self.conv;
+        let (transform, inputs, pairs) = (self.transform, in_blocks * lanes, self.pairs());
+        Filters { transform, inputs, lanes, out_vectors, pairs }.of(w)
     }
 
     /// Pairs of vectors of outputs.

@@ -14,7 +14,7 @@ use super::{
     fuse::{Buffer, Fusion, Scope, fuse, is_statement},
     pointwise::Kernel,
     shared::{Arg, Shared},
-    weights::Weights,
+    weights::{Stored, Weights},
 };
 use crate::{Error, Result};
 pub(super) use control::only_reads_first;
@@ -365,7 +365,7 @@ impl Entry {
     }
 
     /// The address of a constant.
-    pub(crate) fn place_weights(&mut self, value: &numrsc_ir::Tensor) -> V {
+    pub(crate) fn place_weights(&mut self, value: &Stored) -> V {
         let offset = self.weights.place(value) as i64;
         let (weights, offset) = (self.plan.weights(), self.b.i64(offset));
         self.b.offset(weights, offset)

@@ -10,7 +10,9 @@ use crate::{
         pointwise::{self, Pointwise},
         scan, scatter,
         shared::Arg,
-        sort, window,
+        sort,
+        weights::Stored,
+        window,
     },
     scalar,
     weights::widened_weight,
@@ -157,7 +159,7 @@ impl Entry {
         if self.is_packed_only(frame, v) {
             return Ok(());
         }
-        let (weights, pointer) = (self.plan.weights(), self.place_weights(value));
+        let (weights, pointer) = (self.plan.weights(), self.place_weights(&Stored::plain(value)));
         if value.dtype() != DType::Str {
             frame.scope.buffers.insert(v, Buffer { pointer });
             frame.memory.insert(v, Memory::Outside);
