@@ -17,7 +17,7 @@ use std::{
 /// The file, and files with external data, must not be changed as long as the model or its tensors are in use.
 pub fn load(path: &Path) -> Result<Model> {
     let bytes = map(path).map_err(|source| Error::Io { file: path.to_path_buf(), source })?;
-    decode(path, path.parent(), bytes).map(Model::from_file)
+    decode(path, path.parent(), bytes).map(Model::with_file_data)
 }
 
 /// Load a model from memory. External data is looked up in `folder`.

@@ -54,7 +54,7 @@ impl Model {
     }
 
     /// The model comes from its file rather than from memory.
-    pub(super) fn from_file(mut self) -> Model {
+    pub(super) fn with_file_data(mut self) -> Model {
         self.external = ExternalData::of_file(&self.file);
         self
     }
