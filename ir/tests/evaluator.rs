@@ -67,7 +67,7 @@ fn binding_sizes() {
     assert_eq!(call(any, &[t("i64[](-4)")]).unwrap(), [t("i64[](-8)")]);
     fails("%0: i64[]", &["i64[](4)"], "%1 = size {dim=n} : i64[] return %1", "nothing has defined `n`");
     let huge = "%1 = bind %0 {dim=n} : i64[] %2 = iota {dtype=i8, shape=[n, n], axis=0} : i8[n, n] return %2";
-    fails("%0: i64[]", &["i64[](9223372036854775807)"], huge, "too large");
+    fails("%0: i64[]", &["i64[](9223372036854775807)"], huge, "is larger than 2^47 bytes");
     fails("%0: i64[]", &["i64[](100000)"], huge, "too large");
 }
 
@@ -211,13 +211,15 @@ fn gather_and_scatter() {
     check(&["str[2](\"a\", \"b\")", "i64[1](1)"], "gather {axis=0, batch=0}", "str[1](\"b\")");
     let y = "i32[1, 2, 2](1, 2, 3, 4)";
     check(&[y, "i64[1, 1](1)"], "gather {axis=2, batch=1}", "i32[1, 2, 1](2, 4)");
-    let gather = "%2 = gather %0, %1 {axis=0, batch=0} : i32[2, 0] return %2";
+    let gather = "%2 = gather %0, %1 {axis=0, batch=0} : i32[2, 1] return %2";
     fails(
-        "%0: i32[n, 0], %1: i64[2]",
-        &["i32[3, 0]()", "i64[2](2, 3)"],
+        "%0: i32[n, 1], %1: i64[2]",
+        &["i32[3, 1](1, 2, 3)", "i64[2](2, 3)"],
         gather,
         "index 3 is outside an axis of size 3",
     );
+    // Nothing is taken, so nothing is looked for.
+    check(&["i32[3, 0]()", "i64[2](2, 3)"], "gather {axis=0, batch=0}", "i32[2, 0]()");
     let gather = "%2 = gather %0, %1 {axis=0, batch=0} : i32[1] return %2";
     fails("%0: i32[n], %1: i64[1]", &["i32[2](1, 2)", "i64[1](-1)"], gather, "index -1 is outside an axis of size 2");
     let (at, new) = ("i64[3](1, 0, 1)", "i32[3, 3](10, 20, 30, 0, 0, 0, 7, 8, 9)");
