@@ -2,6 +2,7 @@
 use crate::{
     Error, Result,
     output::{Scratch, move_file},
+    space::check_disk,
 };
 use std::{
     path::{Path, PathBuf},
@@ -42,7 +43,9 @@ pub(crate) fn link(linker: &Path, format: Format, args: &[&str], inputs: &[&Path
     command.arg("--build-id=none").args(args).args(inputs);
     let scratch = Scratch::new(output)?;
     let file = scratch.file("linked");
-    run(command.arg("-o").arg(&file))?;
+    // It writes through a mapping: where the disk is full, a signal ends it.
+    let bytes = inputs.iter().filter_map(|path| path.metadata().ok()).map(|about| about.len()).sum();
+    run(command.arg("-o").arg(&file)).map_err(|e| check_disk(output, bytes).err().unwrap_or(e))?;
     move_file(&file, output)
 }
 

@@ -378,11 +378,18 @@ fn on_small_disk(place: &Place, size: &str, script: &str) -> Option<Output> {
 fn nothing_is_left_on_a_full_disk() {
     let place = Place::new();
     write_large_model(&place);
-    for emit in ["nrsc", "obj", "so", "staticlib"] {
-        let script = format!("\"$0\" compile model.onnx --emit {emit} -o disk/out; echo $? $(ls -A disk)");
-        let Some(output) = on_small_disk(&place, "600k", &script) else { return };
-        assert_eq!(stdout(&output).trim(), "3", "{emit}: {}", stderr(&output));
-        assert!(stderr(&output).contains("No space left"), "{emit}: {}", stderr(&output));
+    let weights = 3 * ROWS * size_of::<f32>();
+    let [before, writing, linking] = ["left on the disk", "No space left", "left on the disk"];
+    for (emit, copies, full) in
+        [("nrsc", 1, writing), ("obj", 1, writing), ("so", 2, linking), ("staticlib", 2, writing)]
+    {
+        // Too little for the weights, and enough for nothing else.
+        for (size, message) in [(weights / 2, before), (copies * weights, full)] {
+            let script = format!("\"$0\" compile model.onnx --emit {emit} -o disk/out; echo $? $(ls -A disk)");
+            let Some(output) = on_small_disk(&place, &size.to_string(), &script) else { return };
+            assert_eq!(stdout(&output).trim(), "3", "{emit}: {}", stderr(&output));
+            assert!(stderr(&output).contains(message), "{emit}: {}", stderr(&output));
+        }
     }
 }
 
