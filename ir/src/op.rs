@@ -128,7 +128,7 @@ ops! {
     "pad" = Pad (x, value) { low: Vec<Dim>, high: Vec<Dim> } : infer::pad;
     #[doc = "Join tensors along an axis."]
     "concat" = Concat (; xs ..) { axis: i64 } : infer::concat;
-    #[doc = "Take elements along `axis` by index: `x[b.., o.., idx[b.., i..], r..]` has shape `b.. o.. i.. r..`, where the first `batch` axes are shared. Indices count from 0; one outside the axis is an error."]
+    #[doc = "Take elements along `axis` by index: `x[b.., o.., idx[b.., i..], r..]` has shape `b.. o.. i.. r..`, where the first `batch` axes are shared. Indices count from 0; one outside the axis is an error if there is an element to take."]
     "gather" = Gather (x, indices) { axis: i64, batch: i64 } : infer::gather;
     #[doc = "Combine rows of `updates` into the rows of `x` named by a vector of indices, in order."]
     "scatter" = Scatter (x, indices, updates) { f: ScatterFn } : infer::scatter;
