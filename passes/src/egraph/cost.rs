@@ -17,6 +17,8 @@ const FAR: u64 = 48;
 const NEAR: u64 = 14;
 /// What is larger than this does not stay in the cache.
 const CACHE: u64 = 1 << 20;
+/// Sizes are counted up to here, so that costs can be multiplied and added up.
+const MANY: u64 = 1 << 40;
 
 /// Costs of terms for a machine.
 #[derive(Clone, Copy, Debug)]
@@ -68,9 +70,9 @@ impl CostModel {
             "contract" => LAUNCH + self.contract(kids, own, bytes_in + bytes_out),
             "conv" => LAUNCH + self.conv(kids, own, bytes_in + bytes_out),
             "window" => {
-                let taps: i64 =
-                    kids.get(2).and_then(|k| Vec::<i64>::from_leaf(k.leaf()?)).unwrap_or_default().iter().product();
-                LAUNCH + elements * taps.max(1) as u64 * 300 / self.lanes
+                let taps = kids.get(2).and_then(|k| Vec::<i64>::from_leaf(k.leaf()?)).unwrap_or_default();
+                let reads = taps.iter().fold(elements, |n, &size| n.saturating_mul(size.max(1) as u64)).min(MANY);
+                LAUNCH + reads * 300 / self.lanes
             }
             "argsort" => LAUNCH + elements * 20_000,
             "scan" => LAUNCH + elements * 1_000,
@@ -87,11 +89,11 @@ impl CostModel {
     fn contract(&self, kids: &[&Fact], own: &Known, moved: u64) -> u64 {
         let (Some(a), Some(b)) = (kids[0].tensor(), kids[1].tensor()) else { return 0 };
         let (Some(sum), Some(batch)) = (ints(kids[4]), ints(kids[3])) else { return 0 };
-        let depth: u64 = sum.iter().map(|&s| size(&a.shape[s as usize])).product();
+        let depth = product(sum.iter().map(|&s| &a.shape[s as usize]));
         // Columns run along vectors: a product with few of them on both sides does not use vectors well.
-        let shared: u64 = batch.iter().map(|&s| size(&b.shape[s as usize])).product();
-        let columns = elements_of(b) / (depth * shared).max(1);
-        let rows = elements_of(a) / (depth * shared).max(1);
+        let shared = product(batch.iter().map(|&s| &b.shape[s as usize]));
+        let others = depth.saturating_mul(shared).max(1);
+        let (columns, rows) = (elements_of(b) / others, elements_of(a) / others);
         // Columns that do not lie one after the other are packed before, like a transpose. With one column, rows take their place.
         let (right, operand, right_sum, right_batch) = match columns {
             1 if rows > 1 => (kids[0], a, Some(sum.clone()), ints(kids[2])),
@@ -106,7 +108,7 @@ impl CostModel {
 
     fn conv(&self, kids: &[&Fact], own: &Known, moved: u64) -> u64 {
         let Some(w) = kids[1].tensor() else { return 0 };
-        let depth: u64 = w.shape.iter().skip(1).map(size).product();
+        let depth = product(w.shape.iter().skip(1));
         // Outputs that divide into vectors get blocks of them.
         let blocks = size(&w.shape[0]).is_multiple_of(self.block) && w.shape[1] != Dim::ONE;
         self.products(count(own).saturating_mul(depth), depth >= 16 || blocks, moved)
@@ -134,11 +136,15 @@ fn instructions(f: ScalarFn) -> u64 {
 
 /// A dimension as a number.
 pub fn size(d: &Dim) -> u64 {
-    d.eval(&|_| Some(TYPICAL)).map_or(TYPICAL as u64, |n| n.clamp(0, 1 << 40) as u64)
+    d.eval(&|_| Some(TYPICAL)).map_or(TYPICAL as u64, |n| n.clamp(0, MANY as i64) as u64)
+}
+
+fn product<'d>(dims: impl Iterator<Item = &'d Dim>) -> u64 {
+    dims.map(size).fold(1, u64::saturating_mul).min(MANY)
 }
 
 fn elements_of(t: &TensorType) -> u64 {
-    t.shape.iter().map(size).fold(1, u64::saturating_mul)
+    product(t.shape.iter())
 }
 
 fn count(k: &Known) -> u64 {

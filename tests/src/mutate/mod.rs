@@ -22,7 +22,7 @@ use plant::Plant;
 use prost::Message;
 use std::path::{Path, PathBuf};
 
-pub use allowed::{ALLOWED, KNOWN};
+pub use allowed::ALLOWED;
 pub use change::CHANGES;
 pub use judge::{Outcome, judge, skeleton};
 
