@@ -33,6 +33,7 @@ const FOLDERS: &str = "NUMRSC_LIMITS_FOLDERS";
 const SKIP: &str = "NUMRSC_LIMITS_SKIP";
 /// KiB of addresses that a child may use.
 const ADDRESSES: u64 = 3 << 20;
+/// Longer than anything that ends takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Loops are stopped after this.
 const ENDED: Duration = Duration::from_secs(1);
@@ -474,8 +475,8 @@ fn floats(shape: &[usize]) -> Data {
 
 /// What all executors make of a model.
 fn outcomes(func: &numrsc_ir::Func, inputs: &[Data]) -> Vec<Result<Vec<Data>, String>> {
-    let timeout = Some(Duration::from_millis(300));
-    let mut all = vec![ReferenceWithin(Duration::from_millis(300)).run(func, inputs)];
+    let timeout = Some(PATIENCE);
+    let mut all = vec![ReferenceWithin(PATIENCE).run(func, inputs)];
     all.extend(native::GENERATORS.map(|g| Native { timeout, threads: 1, ..native::executor(g) }.run(func, inputs)));
     all
 }
