@@ -3,10 +3,11 @@
 use crate::{flops, raw};
 use numrsc::{
     Program,
-    compile::{Artifact, Codegen, Options, compile},
+    compile::{Codegen, Options, compile},
     conformance::{self, Settings},
     npy,
     onnx::{self, import},
+    output::artifact::Artifact,
 };
 use numrsc_ir::{DType, Data, Func, Tensor};
 use serde_json::{Value, json};

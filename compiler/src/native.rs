@@ -1,10 +1,10 @@
 //! Running compiled models on the compiler's own tensors: for tests, and for `numrsc run`.
 use crate::{
     Error,
-    compile::{Artifact, Options, compile},
+    compile::{Options, compile},
     conformance::Executor,
     deadline::Deadline,
-    output,
+    output::{artifact::Artifact, files::write_into},
     space::check_memory,
 };
 use numrsc_ir::{DType, Data, Func, Tensor, Type, tensor::room_for};
@@ -40,7 +40,7 @@ pub fn load_artifact(artifact: &Artifact) -> Result<Model, Error> {
     let failed = |source| Error::Io { file: name.clone(), source };
     match file_in_memory() {
         Some((mut file, path)) => {
-            output::write_into(&mut file, |to| artifact.write_in_place(to)).map_err(failed)?;
+            write_into(&mut file, |to| artifact.write_in_place(to)).map_err(failed)?;
             Model::load(path)
         }
         None => {

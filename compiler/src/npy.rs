@@ -1,5 +1,5 @@
 //! Tensors in NumPy's `.npy` files.
-use crate::{native::runtime_type, output::write_file};
+use crate::{native::runtime_type, output::files::write_file};
 use bytes::Bytes;
 use numrsc_ir::{DType, Tensor};
 use numrsc_runtime::npy;

@@ -3,7 +3,8 @@
 use crate::{
     Error, Result,
     compile::{self, Codegen, Options},
-    native, output,
+    native,
+    output::files::write_file,
 };
 use numrsc_ir::{Data, Dim, Func, Tensor};
 use numrsc_passes::{
@@ -69,7 +70,7 @@ pub fn tune(func: &Func, codegen: &Codegen, options: &Options, file: &Path) -> R
     if measured > 0 || is_new {
         let content = File { machine, schedules: tuning.clone() };
         let text = serde_json::to_string_pretty(&content).map_err(|e| Error::Codegen(e.to_string()))? + "\n";
-        output::write_file(file, |to| io::Write::write_all(to, text.as_bytes()))?;
+        write_file(file, |to| io::Write::write_all(to, text.as_bytes()))?;
     }
     Ok(Tuned { tuning: Arc::new(tuning), file: file.to_owned(), measured })
 }

@@ -5,7 +5,7 @@ use common::{Place, browser::Browser, models, operators, stderr, symbolic_model}
 use numrsc::{
     compile::{Options, compile},
     conformance::{self, Executor},
-    web,
+    output::wasm,
 };
 use numrsc_ir::{Data, Func, Tensor, Type};
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ impl Web {
         let failed = |e: std::io::Error| e.to_string();
         fs::create_dir(&job).map_err(failed)?;
         fs::rename(file, job.join("model.wasm")).map_err(failed)?;
-        fs::write(job.join("model.js"), web::loader("model.wasm")).map_err(failed)?;
+        fs::write(job.join("model.js"), wasm::loader("model.wasm")).map_err(failed)?;
         let mut list = vec![];
         for (i, (name, data)) in func.param_names.iter().zip(inputs).enumerate() {
             let tensor = data.as_tensor()?;
@@ -107,7 +107,7 @@ impl Executor for Web {
         let artifact = compile(func, "test", &self.options, None).map_err(|e| e.to_string())?;
         let place = tempfile::tempdir_in(self.folder.path()).map_err(|e| e.to_string())?;
         let file = place.path().join("model.wasm");
-        web::write_module(&artifact, &file).map_err(|e| e.to_string())?;
+        wasm::write_module(&artifact, &file).map_err(|e| e.to_string())?;
         let report = self.attempt(func, inputs, &file)?;
         let at = report.iter().position(|byte| *byte == b'\n').ok_or("no report")?;
         let said: Value = serde_json::from_slice(&report[..at]).map_err(|e| e.to_string())?;

@@ -6,8 +6,8 @@ use clap::Parser;
 use numrsc::{
     compile::{Options, compile},
     conformance::{self, Settings},
-    emit,
     onnx::{self, import},
+    output::object,
 };
 use numrsc_benches::{
     driver::{self, Result},
@@ -111,7 +111,7 @@ fn measure(model: &Path, dims: &[(&str, i64)]) -> Result<Vec<Cost>> {
     let options = Options { triple: TRIPLE.into(), cpu: String::new(), ..Options::default() };
     let artifact = compile(&func, "model", &options, None).map_err(|e| e.to_string())?;
     let object = folder.join("ours.o");
-    let footprint = emit::write_object(&artifact, "model", &object).map_err(|e| e.to_string())?;
+    let footprint = object::write_object(&artifact, "model", &object).map_err(|e| e.to_string())?;
     write(&folder.join("ours.h"), &numrsc::c_header(&artifact, "model", &footprint.needs))?;
     let source = folder.join("theirs.c");
     generate(&model.join("model.onnx"), &import, &source)?;

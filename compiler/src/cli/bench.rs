@@ -7,7 +7,7 @@ use super::{
     thread_count,
     values::{self, Inputs},
 };
-use numrsc::{compile::read_artifact, native};
+use numrsc::{native, output::artifact::read_artifact};
 use numrsc_runtime::Context;
 use std::{
     num::NonZeroUsize,

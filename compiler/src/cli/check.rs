@@ -5,7 +5,7 @@ use super::{
     plural,
     terminal::{self, say},
 };
-use numrsc::{Error, compile::read_artifact};
+use numrsc::{Error, output::artifact::read_artifact};
 use std::path::PathBuf;
 
 /// Say whether models can be compiled and artifacts are undamaged, with every problem at once

@@ -3,13 +3,15 @@ use super::{BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, outputs, repor
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use numrsc::{
     Program,
-    compile::{self, Artifact, Codegen, Options, Phases},
-    emit,
+    compile::{self, Codegen, Options, Phases},
     onnx::{Model, import},
-    output,
+    output::{
+        artifact::{Artifact, read_artifact},
+        files::write_file,
+        object, wasm,
+    },
     space::{check_disk, check_memory},
     tune::{self, Tuned},
-    web,
 };
 use numrsc_codegen::Target;
 use numrsc_ir::Func;
@@ -101,7 +103,7 @@ pub(crate) struct Written<'a> {
     /// What is written next to it to use it, and what that is called.
     pub(crate) companion: Option<(&'static str, &'a Path)>,
     /// Of an object.
-    pub(crate) footprint: Option<&'a emit::Footprint>,
+    pub(crate) footprint: Option<&'a object::Footprint>,
     pub(crate) result: Compiled<'a>,
     pub(crate) phases: &'a Phases,
     pub(crate) tuned: Option<&'a Tuned>,
@@ -205,7 +207,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         let text = text(args.emit, &codegen, &lowered.module)?;
         phases.push(("generate", start.elapsed()));
         let start = Instant::now();
-        output::write_file(&output, |to| to.write_all(text.as_bytes()))?;
+        write_file(&output, |to| to.write_all(text.as_bytes()))?;
         phases.push(("write", start.elapsed()));
         return finish(&common(None, Compiled::Text(&lowered), &phases), quiet);
     }
@@ -225,14 +227,14 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let version = |cpu: &String| build(&func, &args.model, &other(cpu), quiet);
     let others = other_cpus.iter().map(version).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
-    let symbol = emit::symbol_name(&plain_name(&output, args.emit));
+    let symbol = object::symbol_name(&plain_name(&output, args.emit));
     let mut footprint = None;
     match (args.emit, &program) {
         (_, Some(program)) => program.write(&artifact, &output)?,
-        (Emit::So, _) => emit::write_shared_object(&artifact, &symbol, &output)?,
-        (Emit::Obj, _) => footprint = Some(emit::write_object(&artifact, &symbol, &output)?),
-        (Emit::Staticlib, _) => footprint = Some(emit::write_static_library(&artifact, &symbol, &output)?),
-        (Emit::Wasm, _) => web::write_module(&artifact, &output)?,
+        (Emit::So, _) => object::write_shared_object(&artifact, &symbol, &output)?,
+        (Emit::Obj, _) => footprint = Some(object::write_object(&artifact, &symbol, &output)?),
+        (Emit::Staticlib, _) => footprint = Some(object::write_static_library(&artifact, &symbol, &output)?),
+        (Emit::Wasm, _) => wasm::write_module(&artifact, &output)?,
         (Emit::Nrsc | Emit::Exe | Emit::LlvmIr | Emit::Asm | Emit::Nir, None) => {
             let versions: Vec<&Artifact> = others.iter().chain([&artifact]).collect();
             Artifact::write_versions(&versions, &output)?;
@@ -241,10 +243,10 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     if let Some((_, file)) = &companion {
         let needs = footprint.as_ref().map_or(&[][..], |f| &f.needs);
         let text = match args.emit {
-            Emit::Wasm => web::loader(&output.file_name().unwrap_or_default().to_string_lossy()),
+            Emit::Wasm => wasm::loader(&output.file_name().unwrap_or_default().to_string_lossy()),
             _ => numrsc::c_header(&artifact, &symbol, needs),
         };
-        output::write_file(file, |to| to.write_all(text.as_bytes()))?;
+        write_file(file, |to| to.write_all(text.as_bytes()))?;
     }
     let mut phases = artifact.phases.clone();
     phases.push(("write", start.elapsed()));
@@ -256,8 +258,8 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
 /// What cannot be written is known before code is generated: too many weights for this kind of file, or for the disk.
 fn check_size(emit: Emit, output: &Path, weights: u64, versions: u64) -> Result<(), Failure> {
     let most = match emit {
-        Emit::Wasm => web::WEIGHTS,
-        Emit::Obj | Emit::Staticlib => emit::OBJECT_WEIGHTS,
+        Emit::Wasm => wasm::WEIGHTS,
+        Emit::Obj | Emit::Staticlib => object::OBJECT_WEIGHTS,
         _ => u64::MAX,
     };
     if weights > most {
@@ -278,7 +280,7 @@ fn check_size(emit: Emit, output: &Path, weights: u64, versions: u64) -> Result<
 
 /// Load and import, with the time of each.
 pub(crate) fn load(path: &Path, import: &import::Options, quiet: bool) -> Result<(Model, Func, Phases), Failure> {
-    if compile::read_artifact(path)?.is_some() {
+    if read_artifact(path)?.is_some() {
         return Err(Failure::Usage(format!("{} is an artifact: it is compiled already", path.display())));
     }
     let mut phases = Phases::new();
@@ -338,7 +340,7 @@ fn text(emit: Emit, codegen: &Codegen, module: &numrsc_ir::kernel::Module) -> Re
 fn finish(written: &Written<'_>, quiet: bool) -> Result<Outcome, Failure> {
     if let Some(file) = &written.args.report {
         let report = terminal::json(&report::json(written));
-        output::write_file(file, |to| to.write_all(report.as_bytes()))?;
+        write_file(file, |to| to.write_all(report.as_bytes()))?;
     }
     if !quiet {
         report::people(written);

@@ -6,6 +6,7 @@ use super::{
 use numrsc::{
     compile::{self, Codegen, Options, PIPELINE, Pass, Phases, Stage},
     onnx::{self, Model, import},
+    output::artifact::read_artifact,
 };
 use numrsc_ir::{Func, Op, Value, print, view};
 use std::{collections::BTreeMap, path::PathBuf};
@@ -95,7 +96,7 @@ pub(crate) fn weight_bytes(func: &Func) -> usize {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
-    if let Some(content) = compile::read_artifact(&args.model)? {
+    if let Some(content) = read_artifact(&args.model)? {
         return match &args.format {
             Format { json, ir: false, after: None, explain: None } if !args.dot => {
                 artifact::inspect(&args.model, &content, *json)

@@ -1,6 +1,6 @@
 //! The files of a command: none of those that it writes is another one of them, or one that it reads.
 use super::Failure;
-use numrsc::output::{is_special, place_of};
+use numrsc::output::files::{check, is_special, place_of};
 use std::{collections::BTreeMap, path::Path};
 
 /// What a file is for, and where it is.
@@ -23,5 +23,5 @@ pub(crate) fn distinct(read: &[File<'_>], written: &[File<'_>]) -> Result<(), Fa
 
 /// Refuse files that cannot be written, before there is something to be written.
 pub(crate) fn writable(files: &[File<'_>]) -> Result<(), Failure> {
-    Ok(files.iter().try_for_each(|(_, path)| numrsc::output::check(path))?)
+    Ok(files.iter().try_for_each(|(_, path)| check(path))?)
 }

@@ -5,7 +5,7 @@ use super::{
     thread_count,
     values::{self, Port},
 };
-use numrsc::{compile::read_artifact, native, npy};
+use numrsc::{native, npy, output::artifact::read_artifact};
 use numrsc_ir::{Data, Elems, Tensor, eval_until};
 use numrsc_runtime::{Context, Model, artifact::Labels};
 use serde_json::json;

@@ -1,9 +1,6 @@
 //! The Rust toolchain as something to call: its linker, and for executables its compiler.
-use crate::{
-    Error, Result,
-    output::{Scratch, move_file},
-    space::check_disk,
-};
+use super::files::{Scratch, move_file};
+use crate::{Error, Result, space::check_disk};
 use std::{
     path::{Path, PathBuf},
     process::Command,

@@ -12,12 +12,11 @@
 //! let mut model = Model::new()?;
 //! let outputs = model.run(&image)?;
 //! ```
+use super::{artifact::Artifact, files::write_file, object};
 use crate::{
     Error, Result,
-    compile::{Artifact, Options, compile},
-    emit,
+    compile::{Options, compile},
     onnx::{self, import},
-    output,
 };
 use numrsc_passes::{Level, lower};
 use numrsc_runtime::{
@@ -131,10 +130,10 @@ impl Build {
         }
         let func = func?;
         let artifact = compile(&func, &name, &self.options, None)?;
-        let symbol = format!("numrsc_{}", emit::symbol_name(&name));
+        let symbol = format!("numrsc_{}", object::symbol_name(&name));
         let code = module(&artifact, &name, &symbol)?;
-        emit::write_static_library(&artifact, &symbol, &folder.join(format!("lib{symbol}.a")))?;
-        output::write_file(&folder.join(format!("{name}.rs")), |to| std::io::Write::write_all(to, code.as_bytes()))?;
+        object::write_static_library(&artifact, &symbol, &folder.join(format!("lib{symbol}.a")))?;
+        write_file(&folder.join(format!("{name}.rs")), |to| std::io::Write::write_all(to, code.as_bytes()))?;
         println!("cargo::rustc-link-search=native={}", folder.display());
         // Not a part of a library in between: weights would be copied.
         println!("cargo::rustc-link-lib=static:-bundle={symbol}");

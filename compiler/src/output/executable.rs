@@ -1,11 +1,11 @@
 //! A compiled model as a program for Linux that needs no libraries: the model's object and `runtime-min/src/program`, linked.
-use crate::{
-    Error, Result,
-    compile::Artifact,
-    emit,
-    output::{self, Scratch},
+use super::{
+    artifact::Artifact,
+    files::{Scratch, write_file},
+    object,
     toolchain::{self, Format},
 };
+use crate::{Error, Result};
 use numrsc_codegen::Target;
 use numrsc_runtime::{
     SOURCES,
@@ -70,7 +70,7 @@ impl Program {
     pub fn write(&self, artifact: &Artifact, path: &Path) -> Result<()> {
         let scratch = Scratch::new(path)?;
         let object = scratch.file("model.o");
-        emit::write_object_of_any_size(artifact, SYMBOL, &object)?;
+        object::write_object_of_any_size(artifact, SYMBOL, &object)?;
         let mut options = vec!["-static", "--gc-sections", "--strip-all"];
         if artifact.lowered.weights.size() >= HUGE_PAGE {
             options.extend(["-z", HUGE_PAGES, "--no-mmap-output-file"]);
@@ -138,7 +138,7 @@ fn read_kept(file: &Path) -> Option<Vec<u8>> {
 
 /// With a checksum at the end.
 fn keep(file: &Path, content: &[u8]) -> Result<()> {
-    output::write_file(file, |to| {
+    write_file(file, |to| {
         to.write_all(content)?;
         to.write_all(&checksum(content).to_le_bytes())
     })

@@ -1,5 +1,5 @@
 //! The C header that goes with an object: the names in it, and where all sizes are fixed, a function that runs the model without any runtime.
-use crate::compile::Artifact;
+use super::artifact::Artifact;
 use numrsc_passes::lower;
 use numrsc_runtime::{
     DType,

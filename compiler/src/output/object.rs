@@ -1,12 +1,13 @@
 //! A compiled model as an object, a static library or a shared object.
 //!
 //! Objects hold the linked code, the weights and the manifest under five global names. Weights are written from where they are.
-use crate::{
-    Error, Result,
-    compile::{Artifact, Weight},
-    output::{Scratch, write_file},
+use super::{
+    artifact::{Artifact, Weight},
+    c_header,
+    files::{Scratch, write_file},
     toolchain::{self, Format},
 };
+use crate::{Error, Result};
 use numrsc_runtime::artifact::{Architecture, DATA_ALIGN, Piece};
 use object::{
     Endianness, elf,
@@ -86,7 +87,7 @@ impl Footprint {
         let needs = file.symbols().filter(|s| s.is_undefined() && s.is_global()).filter_map(|s| s.name().ok());
         Ok(Footprint {
             flash_bytes: file.sections().filter(in_flash).map(|s| s.size()).sum(),
-            ram_bytes: crate::c_header::memory_bytes(artifact),
+            ram_bytes: c_header::memory_bytes(artifact),
             needs: needs.map(str::to_owned).collect(),
         })
     }

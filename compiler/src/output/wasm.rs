@@ -2,12 +2,12 @@
 //!
 //! The module is what LLVM makes of all kernels, joined by the toolchain's linker with the weights. What a page has to know to call it
 //! (names, types, sizes, messages) is JSON in a section of its own.
-use crate::{
-    Error, Result,
-    compile::{Artifact, Weight},
-    output::{self, Scratch},
+use super::{
+    artifact::{Artifact, Weight},
+    files::{Scratch, write_file},
     toolchain::{self, Format},
 };
+use crate::{Error, Result};
 use numrsc_codegen::llvm::Llvm;
 use numrsc_runtime::{
     DType,
@@ -47,11 +47,11 @@ pub fn write_module(artifact: &Artifact, path: &Path) -> Result<()> {
     };
     let scratch = Scratch::new(path)?;
     let [code_file, data_file, linked] = ["code.o", "data.o", "linked"].map(|name| scratch.file(name));
-    output::write_file(&code_file, |to| to.write_all(&code))?;
-    output::write_file(&data_file, |to| write_weights(&weights, length, to))?;
+    write_file(&code_file, |to| to.write_all(&code))?;
+    write_file(&data_file, |to| write_weights(&weights, length, to))?;
     let options = ["--no-entry", "--export=__heap_base", "--stack-first", "-z", STACK, "--strip-debug"];
     toolchain::link(&toolchain::linker()?, Format::Wasm, &options, &[&code_file, &data_file], &linked)?;
-    output::write_file(path, |to| {
+    write_file(path, |to| {
         io::copy(&mut fs::File::open(&linked)?, to)?;
         to.write_all(&custom_section(SECTION, description.as_bytes()))
     })
@@ -64,7 +64,7 @@ pub fn loader(module: &str) -> String {
     let character = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
     let name: String = module.bytes().map(character).collect();
     let stem = name.strip_suffix(".wasm").unwrap_or(&name);
-    include_str!("web/loader.js")
+    include_str!("loader.js")
         .replace("MODEL.wasm", &name)
         .replace("MODEL.js", &format!("{stem}.js"))
         .replace("FORMAT", &FORMAT.to_string())
