@@ -23,7 +23,7 @@ edition = "2024"
 numrsc-runtime = { path = "ROOT/runtime-min" }
 
 [build-dependencies]
-numrsc = { path = "ROOT/compiler" }
+numrsc = { path = "ROOT/compiler", default-features = false }
 "#;
 
 const BUILD: &str = r#"
