@@ -93,15 +93,7 @@ impl Target {
     pub fn machine(&self) -> Machine {
         let has = |feature: &str| self.has(feature);
         let wide = ["avx512vl", "avx512bw", "avx512dq"].into_iter().all(has);
-        let plain = Machine {
-            vector_bytes: 0,
-            registers: 16,
-            fused: false,
-            halves: false,
-            masks: false,
-            pairs: false,
-            quads: false,
-        };
+        let plain = Machine::SCALAR;
         match Architecture::of(&self.triple) {
             Some(Architecture::X86_64) => Machine {
                 vector_bytes: if wide {
@@ -118,9 +110,7 @@ impl Target {
                 pairs: true,
                 quads: if has("avx512vl") { has("avx512vnni") } else { has("avxvnni") },
             },
-            Some(Architecture::AArch64) => {
-                Machine { vector_bytes: 16, registers: 32, fused: true, halves: true, ..plain }
-            }
+            Some(Architecture::AArch64) => Machine::NEON,
             Some(Architecture::RiscV32 | Architecture::RiscV64) => {
                 Machine { vector_bytes: if has("v") { 16 } else { 0 }, registers: 32, fused: has("f"), ..plain }
             }

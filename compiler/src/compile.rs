@@ -1,4 +1,4 @@
-//! From a function of the tensor IR to an artifact: the pipeline, read from top to bottom.
+//! From a function of the tensor IR to an artifact: the walk along the pipeline, then code generation.
 use crate::{
     Error, Result,
     output::artifact::{Artifact, manifest},
@@ -6,169 +6,16 @@ use crate::{
 use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
 use numrsc_ir::{Func, Op};
 use numrsc_passes::{
-    Level, Machine,
-    lower::{self, Lowered, Tuning},
+    Context, Machine,
+    lower::Lowered,
+    pipeline::{PIPELINE, Pass, Stage, Step},
 };
 use numrsc_runtime::artifact::Architecture;
 use std::{
     borrow::Cow,
     path::PathBuf,
-    sync::Arc,
     time::{Duration, Instant},
 };
-
-/// All passes in their order. What `numrsc inspect --after` knows and what compiling does derive from this list.
-pub const PIPELINE: &[Pass] = &[
-    Pass {
-        name: "import",
-        from: Level::O0,
-        why: "first: everything behind it knows the core ops only",
-        step: Step::Import,
-    },
-    Pass {
-        name: "prune",
-        from: Level::O0,
-        why: "import leaves nodes that no result needs, and nothing behind it should spend time on them",
-        step: Step::Tensor(|func, _| Ok(func.without_dead_nodes())),
-    },
-    Pass {
-        name: "widen",
-        from: Level::O2,
-        why: "before everything that looks at types: nothing behind it need know of floats of 16 bits, and folding converts what weights it should",
-        step: Step::Tensor(|func, cx| numrsc_passes::widen(func, cx.tolerance)),
-    },
-    Pass {
-        name: "unroll",
-        from: Level::O2,
-        why: "before everything that looks at single nodes: the rounds of short loops are ordinary nodes then",
-        step: Step::Tensor(|func, _| numrsc_passes::unroll(func)),
-    },
-    Pass {
-        name: "literals",
-        from: Level::O1,
-        why: "before folding: a weight and its zero point are then a function of the weight alone, which may stay narrow",
-        step: Step::Tensor(|func, _| numrsc_passes::literals(func)),
-    },
-    Pass {
-        name: "integers",
-        from: Level::O2,
-        why: "before folding makes floats of weights, and where a scale and a zero point are part of one function",
-        step: Step::Tensor(|func, cx| numrsc_passes::integers(func, cx.machine)),
-    },
-    Pass {
-        name: "fold",
-        from: Level::O1,
-        why: "before optimising: what is constant is one node then, however it was written",
-        step: Step::Tensor(|func, _| numrsc_passes::fold(func)),
-    },
-    Pass {
-        name: "fourier",
-        from: Level::O2,
-        why: "after folding: waves are constants then, and before rules join them with others",
-        step: Step::Tensor(|func, cx| numrsc_passes::fourier(func, cx.tolerance)),
-    },
-    Pass {
-        name: "optimise",
-        from: Level::O2,
-        why: "on the smallest graph, and before anything is decided about loops and memory",
-        step: Step::Tensor(|func, cx| {
-            numrsc_passes::optimise_by_threads(func, cx.level, cx.machine, cx.without, cx.jobs)
-        }),
-    },
-    Pass {
-        name: "scales",
-        from: Level::O2,
-        why: "after rules have put functions of elements together, wherever their regions ended",
-        step: Step::Tensor(|func, cx| numrsc_passes::scales(func, cx.tolerance)),
-    },
-    Pass {
-        name: "fold-again",
-        from: Level::O2,
-        why: "rules move work to constants and leave it to folding",
-        step: Step::Tensor(|func, _| numrsc_passes::fold(func)),
-    },
-    Pass {
-        name: "narrow",
-        from: Level::O2,
-        why: "after rules, which know products of one type, and after folding, as weights are looked at",
-        step: Step::Tensor(|func, cx| numrsc_passes::narrow(func, cx.machine)),
-    },
-    Pass {
-        name: "layout",
-        from: Level::O2,
-        why: "after everything that knows convolutions by their plain layout, before loops are made of them",
-        step: Step::Tensor(|func, cx| numrsc_passes::layout(func, cx.machine)),
-    },
-    Pass {
-        name: "lower",
-        from: Level::O0,
-        why: "last: loops and memory are planned for exactly the ops that are left",
-        step: Step::Lower,
-    },
-];
-
-/// What passes may choose by.
-#[derive(Clone, Copy, Debug)]
-pub struct PassContext<'o> {
-    pub level: Level,
-    pub machine: Machine,
-    /// See [`Options::tolerance`].
-    pub tolerance: f64,
-    /// What is left out: rules of the optimiser, passes, and attention in one kernel.
-    pub without: &'o [String],
-    /// Threads that compile; 0 for as many as there are cores. What comes out does not depend on it.
-    pub jobs: usize,
-}
-
-impl PassContext<'_> {
-    fn leaves_out(&self, name: &str) -> bool {
-        self.without.iter().any(|w| w == name)
-    }
-}
-
-/// The name of what lowering does to attention: one kernel, in which no scores are written to memory.
-const ATTENTION: &str = "attention";
-
-/// The names of everything that can be left out, to see what it is worth.
-pub fn optional_names() -> Vec<&'static str> {
-    let passes = PIPELINE.iter().filter(|p| p.is_optional()).map(|p| p.name);
-    numrsc_passes::egraph::rule_names().into_iter().chain(passes).chain([ATTENTION]).collect()
-}
-
-/// A row of [`PIPELINE`].
-#[derive(Debug)]
-pub struct Pass {
-    pub name: &'static str,
-    /// The lowest level that runs it.
-    pub from: Level,
-    /// Why it is at this place.
-    pub why: &'static str,
-    step: Step,
-}
-
-impl Pass {
-    /// Is the result right without it?
-    fn is_optional(&self) -> bool {
-        self.from > Level::O0
-    }
-}
-
-#[derive(Debug)]
-enum Step {
-    /// Done by the front end before.
-    Import,
-    /// From tensor IR to tensor IR.
-    Tensor(fn(&Func, PassContext<'_>) -> numrsc_passes::Result<Func>),
-    /// From tensor IR to kernel IR.
-    Lower,
-}
-
-/// What a model is after a pass.
-#[derive(Debug)]
-pub enum Stage<'f> {
-    Tensor(Cow<'f, Func>),
-    Kernel(Box<Lowered>),
-}
 
 /// What took how long.
 pub type Phases = Vec<(&'static str, Duration)>;
@@ -189,18 +36,8 @@ pub struct Options {
     pub triple: String,
     /// A name, `native`, or empty for the plainest CPU of the triple.
     pub cpu: String,
-    pub level: Level,
-    /// Rules of the optimiser that are not used, by name.
-    pub without_rules: Vec<String>,
-    /// Check every access of memory at run time.
-    pub sanitize: bool,
-    /// What a convolution or product may be off by where it could be exact, relative to the largest sum of magnitudes `∑|x||w|` of an element of its result. With 0,
-    /// floats of 16 bits are rounded after every operation, too.
-    pub tolerance: f64,
-    /// Schedules that were measured; see [`crate::tune`].
-    pub tuning: Option<Arc<Tuning>>,
-    /// Threads that compile; 0 for as many as there are cores.
-    pub jobs: usize,
+    /// What passes may do.
+    pub passes: numrsc_passes::Options,
     /// A directory that keeps compiled kernels.
     pub cache: Option<PathBuf>,
 }
@@ -211,14 +48,18 @@ impl Default for Options {
             generator: Generator::Llvm,
             triple: String::new(),
             cpu: "native".into(),
-            level: Level::default(),
-            without_rules: vec![],
-            sanitize: false,
-            tolerance: lower::TOLERANCE,
-            tuning: None,
-            jobs: 0,
+            passes: numrsc_passes::Options::default(),
             cache: None,
         }
+    }
+}
+
+impl Options {
+    /// The same with passes that do something else.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut numrsc_passes::Options)) -> Options {
+        change(&mut self.passes);
+        self
     }
 }
 
@@ -300,36 +141,16 @@ pub fn run_until<'f>(
     options: &Options,
     phases: &mut Phases,
 ) -> Result<Stage<'f>> {
+    let failed = |e: numrsc_passes::Error| Error::Codegen(e.to_string());
+    let device = codegen.backend.target().is_device();
+    let cx = Context { machine: codegen.machine, device, options: options.passes.clone() };
     let mut stage = Stage::Tensor(Cow::Borrowed(func));
-    let Options { level, tolerance, jobs, .. } = *options;
-    let cx = PassContext { level, machine: codegen.machine, tolerance, without: &options.without_rules, jobs };
-    for pass in PIPELINE.iter().filter(|p| p.from <= options.level && !(p.is_optional() && cx.leaves_out(p.name))) {
+    for pass in PIPELINE.iter().filter(|pass| pass.is_wanted(&cx)) {
         let start = Instant::now();
-        stage = match (&pass.step, stage) {
-            (Step::Import, stage) => stage,
-            (Step::Tensor(run), Stage::Tensor(func)) => {
-                Stage::Tensor(Cow::Owned(run(&func, cx).map_err(|e| Error::Codegen(e.to_string()))?))
-            }
-            (Step::Lower, Stage::Tensor(func)) => {
-                let Options { sanitize, tolerance, .. } = *options;
-                let (attention, tuning) = (!cx.leaves_out(ATTENTION), options.tuning.clone());
-                let device = codegen.backend.target().is_device();
-                let options =
-                    lower::Options { machine: codegen.machine, device, sanitize, attention, tolerance, tuning };
-                let lowered = lower::lower(&func, &options).map_err(|e| Error::Codegen(e.to_string()))?;
-                Stage::Kernel(Box::new(lowered))
-            }
-            (_, Stage::Kernel(_)) => unreachable!("lowering is the last pass"),
-        };
+        let Stage::Tensor(func) = stage else { unreachable!("lowering is the last pass") };
+        stage = pass.run(func, &cx).map_err(failed)?;
         if !matches!(pass.step, Step::Import) {
             phases.push((pass.name, start.elapsed()));
-        }
-        if cfg!(debug_assertions) {
-            let valid = match &stage {
-                Stage::Tensor(func) => numrsc_ir::verify(func).map_err(|e| e.to_string()),
-                Stage::Kernel(lowered) => numrsc_ir::kernel::verify(&lowered.module).map_err(|e| e.to_string()),
-            };
-            valid.map_err(|e| Error::Codegen(format!("the pass `{}` made something invalid: {e}", pass.name)))?;
         }
         if last.is_some_and(|last| last.name == pass.name) {
             break;
@@ -359,7 +180,7 @@ pub fn generate(
         let manifest = manifest(func, name, codegen, &lowered, &compiled);
         return Ok(Artifact { manifest, architecture, lowered, compiled, whole: codegen.llvm.clone(), phases });
     }
-    let mut options = numrsc_codegen::Options { jobs: options.jobs, cache: options.cache.as_deref(), progress };
+    let mut options = numrsc_codegen::Options { jobs: options.passes.jobs, cache: options.cache.as_deref(), progress };
     let mut compiled = numrsc_codegen::compile(&*codegen.backend, &lowered.module, &options);
     // A cache saves time. That it cannot be written (a full disk) is no reason to fail.
     if let Err(numrsc_codegen::Error::Cache { .. }) = &compiled {

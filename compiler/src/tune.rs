@@ -50,7 +50,7 @@ pub fn tune(func: &Func, codegen: &Codegen, options: &Options, file: &Path) -> R
     let kept = read(file, &machine)?;
     let is_new = kept.is_none();
     let mut tuning = kept.unwrap_or_default();
-    let known = Options { tuning: Some(Arc::new(tuning.clone())), ..options.clone() };
+    let known = options.clone().with(|o| o.tuning = Some(Arc::new(tuning.clone())));
     let mut measured = 0;
     for choice in compile::lower(func, codegen, &known, &mut vec![])?.choices {
         match tuning.get(&choice.shape) {
@@ -78,7 +78,7 @@ pub fn tune(func: &Func, codegen: &Codegen, options: &Options, file: &Path) -> R
 /// Everything that schedules depend on, besides shapes.
 fn machine(codegen: &Codegen, options: &Options) -> String {
     let target = codegen.backend.target();
-    let (name, tolerance, sanitize) = (codegen.backend.name(), options.tolerance, options.sanitize);
+    let (name, tolerance, sanitize) = (codegen.backend.name(), options.passes.tolerance, options.passes.sanitize);
     format!("{name}, {}, {}, tolerance {tolerance:e}, sanitize {sanitize}", target.triple, target.cpu)
 }
 
@@ -106,7 +106,7 @@ fn fastest(choice: &Choice, options: &Options) -> std::result::Result<String, St
     let load = |schedule: &String| {
         let tuning = Tuning::from([(choice.shape.clone(), schedule.clone())]);
         // The function is what lowering saw: no other pass may touch it.
-        let options = Options { level: Level::O0, tuning: Some(Arc::new(tuning)), ..options.clone() };
+        let options = options.clone().with(|o| (o.level, o.tuning) = (Level::O0, Some(Arc::new(tuning))));
         let model = native::load(&choice.func, &options)?;
         let context = Context::with_threads(&model, 1).map_err(|e| e.to_string())?;
         Ok((model, context, Duration::MAX))

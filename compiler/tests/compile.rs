@@ -278,7 +278,7 @@ fn the_report_has_it_all() {
     assert!(report["launches"].as_u64().unwrap() >= 1 && report["weight_bytes"].as_u64().unwrap() >= 12);
     assert!(report["memory"]["heap"].is_boolean() && report["memory"]["depends_on"].is_array());
     let phases: Vec<&str> = report["phases"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
-    let passes = numrsc::compile::PIPELINE.iter().map(|pass| pass.name);
+    let passes = numrsc_passes::PIPELINE.iter().map(|pass| pass.name);
     let expected: Vec<&str> = ["load"].into_iter().chain(passes).chain(["generate", "write"]).collect();
     assert_eq!(phases, expected);
 
@@ -421,7 +421,7 @@ fn artifacts_can_be_inspected() {
 fn the_ir_after_every_pass_can_be_seen() {
     let place = Place::new();
     let model = sample("mlp_b1/model.onnx.json");
-    for pass in numrsc::compile::PIPELINE {
+    for pass in numrsc_passes::PIPELINE {
         assert!(!pass.why.is_empty());
         let text = place.succeed(&["inspect", &model, "--after", pass.name]);
         assert!(text.contains(if pass.name == "lower" { "entry" } else { "contract" }), "{}: {text}", pass.name);
@@ -431,7 +431,7 @@ fn the_ir_after_every_pass_can_be_seen() {
     assert!(numrsc_ir::kernel::parse(&one).is_ok() && one != other);
     let unknown = place.numrsc(&["inspect", &model, "--after", "nonsense"]);
     assert_eq!(unknown.status.code(), Some(2));
-    for pass in numrsc::compile::PIPELINE {
+    for pass in numrsc_passes::PIPELINE {
         assert!(stderr(&unknown).contains(pass.name), "{}", stderr(&unknown));
     }
 }

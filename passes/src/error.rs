@@ -6,7 +6,7 @@ pub enum Error {
     #[error("cannot be lowered: {0}")]
     Unsupported(String),
     /// A pass gave an invalid function: a bug of numrsc.
-    #[error("after `{pass}`: {message}")]
+    #[error("the pass `{pass}` made something invalid: {message}")]
     Invalid { pass: &'static str, message: String },
 }
 

@@ -1,6 +1,5 @@
 //! Constants are computed when compiling: a node whose operands are all constants becomes one, unless that would cost more memory than it saves work.
-use crate::{Error, Result};
-use crate::{aside::put_aside, weights::is_widened_weight};
+use crate::{Context, Error, Result, aside::put_aside, weights::is_widened_weight};
 use numrsc_ir::{Data, Env, Func, Op, Tensor, Type, Value, eval_op};
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,7 +15,11 @@ const LARGEST: usize = 1 << 32;
 const MOST_STEPS: usize = 1 << 32;
 
 /// The function with constant nodes computed.
-pub fn fold(func: &Func) -> Result<Func> {
+pub fn fold(func: &Func, _: &Context) -> Result<Func> {
+    folded(func)
+}
+
+fn folded(func: &Func) -> Result<Func> {
     let mut folder = Folder { func, out: func.named_alike(), known: HashMap::new(), placed: HashMap::new() };
     for (v, node) in func.values() {
         match folder.constant(v) {
@@ -99,12 +102,12 @@ impl Folder<'_> {
             Op::If { then, or, types } => {
                 let (kept, [then, or]) = self.sink(&args, 1, 0, [then, or])?;
                 args = kept;
-                Op::If { then: fold(&then)?.into(), or: fold(&or)?.into(), types: types.clone() }
+                Op::If { then: folded(&then)?.into(), or: folded(&or)?.into(), types: types.clone() }
             }
             Op::Loop { states, body, types } => {
                 let (kept, [body]) = self.sink(&args, 2 + *states as usize, 2 + *states as usize, [body])?;
                 args = kept;
-                Op::Loop { states: *states, body: fold(&body)?.into(), types: types.clone() }
+                Op::Loop { states: *states, body: folded(&body)?.into(), types: types.clone() }
             }
             other => other.clone(),
         };

@@ -2,7 +2,7 @@
 //! convolution or a product of matrices. They are done in two short steps instead of a long one ([`numrsc_ir::build::TwoSteps`]).
 //!
 //! This changes results by rounding, as Winograd's algorithm does, and `--tolerance` decides about both.
-use crate::{Result, rebuild::rebuild};
+use crate::{Context, Result, rebuild::rebuild};
 use numrsc_ir::{
     DType, Dim, Func, Node, Op, Tensor, Type,
     build::{Graph, TwoSteps, Wave, X},
@@ -25,8 +25,8 @@ const FEWEST: usize = 16;
 const LEAST: f64 = 0.1;
 
 /// The function with products of constant waves in two steps, if results may be off by that much.
-pub fn fourier(func: &Func, tolerance: f64) -> Result<Func> {
-    if tolerance < ERROR {
+pub fn fourier(func: &Func, cx: &Context) -> Result<Func> {
+    if cx.options.tolerance < ERROR {
         return Ok(func.clone());
     }
     rebuild(func, "fourier", &|new, node, op, args| {
@@ -216,6 +216,7 @@ fn at(wave: &Wave, i: usize, turns: &[(f64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Machine;
     use numrsc_ir::{Data, Op, eval::eval, parse};
 
     const N: usize = 64;
@@ -263,11 +264,15 @@ mod tests {
         ]
     }
 
+    fn context(tolerance: f64) -> Context {
+        Context::new(Machine::AVX2).with(|o| o.tolerance = tolerance)
+    }
+
     #[test]
     fn two_steps_give_the_same_sums() {
         for (text, rows, shape) in cases() {
             let before = function(&text, &shape, &weights(rows));
-            let after = fourier(&before, 1e-6).unwrap();
+            let after = fourier(&before, &context(1e-6)).unwrap();
             assert_eq!((products(&before), products(&after)), (1, 2), "{text}");
             let sizes = before.ty(before.params()[0]).as_tensor().unwrap().static_shape().unwrap();
             let x: Vec<f32> =
@@ -294,7 +299,7 @@ mod tests {
         let strange: Vec<f32> = exact.iter().map(|w| if *w == 0.0 { f32::NAN } else { *w }).collect();
         for (weights, tolerance) in [(almost, 1e-6), (coarse, 1e-6), (noise, 1e-6), (strange, 1e-6), (exact, 1e-7)] {
             let before = function(text, shape, &weights);
-            assert!(fourier(&before, tolerance).unwrap() == before);
+            assert!(fourier(&before, &context(tolerance)).unwrap() == before);
         }
     }
 }

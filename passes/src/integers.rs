@@ -2,7 +2,7 @@
 //! rounded, weights stay narrow, and machines multiply pairs of 16-bit integers as fast as one float, or four of 8 bits. Convolutions only where blocks of channels can follow, and
 //! contractions whose weights are packed: their kernels are the ones that pay.
 use crate::{
-    Machine, Result,
+    Context, Machine, Result,
     layout::has_blocks,
     lower::packs,
     quads::result_axis,
@@ -14,7 +14,8 @@ use numrsc_ir::{
 };
 
 /// The function with integers in place of such floats.
-pub fn integers(func: &Func, machine: Machine) -> Result<Func> {
+pub fn integers(func: &Func, cx: &Context) -> Result<Func> {
+    let machine = cx.machine;
     if !machine.pairs {
         return Ok(func.clone());
     }

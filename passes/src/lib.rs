@@ -2,6 +2,7 @@
 //!
 //! Passes are pure functions from one IR to the next and know targets only as data.
 mod aside;
+mod context;
 pub mod egraph;
 mod error;
 mod fold;
@@ -12,6 +13,7 @@ mod literals;
 pub mod lower;
 mod machine;
 mod narrow;
+pub mod pipeline;
 mod quads;
 mod rebuild;
 pub mod scalar;
@@ -21,7 +23,8 @@ mod weights;
 mod widen;
 
 pub use aside::put_aside;
-pub use egraph::{Level, optimise, optimise_by_threads};
+pub use context::{Context, Options};
+pub use egraph::{Level, optimise};
 pub use error::{Error, Result};
 pub use fold::fold;
 pub use fourier::fourier;
@@ -30,6 +33,7 @@ pub use layout::layout;
 pub use literals::literals;
 pub use machine::Machine;
 pub use narrow::narrow;
+pub use pipeline::PIPELINE;
 pub use scales::scales;
 pub use unroll::unroll;
 pub use widen::widen;

@@ -1,10 +1,14 @@
 //! Operands of maps whose elements are all the same constant become literals of the expression: no memory, no loads, and narrow weights with a zero point stay a
 //! function of one operand.
-use crate::{Result, rebuild::Rebuild};
+use crate::{Context, Result, rebuild::Rebuild};
 use numrsc_ir::{DType, Func, Lit, Op, Scalar, Tensor, Value, scalar::Step};
 use std::collections::HashMap;
 
-pub fn literals(func: &Func) -> Result<Func> {
+pub fn literals(func: &Func, _: &Context) -> Result<Func> {
+    with_literals(func)
+}
+
+fn with_literals(func: &Func) -> Result<Func> {
     let same = same_numbers(func);
     let new = Rebuild::of(func, "literals", |new, node, mut args| {
         let is_same = |i: usize| same.contains_key(&node.args[i]);
@@ -25,7 +29,7 @@ pub fn literals(func: &Func) -> Result<Func> {
                     _ => node.op.clone(),
                 }
             }
-            other => other.map_bodies(literals)?,
+            other => other.map_bodies(with_literals)?,
         };
         new.push(op, &args)
     })?;

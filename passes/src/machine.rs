@@ -23,6 +23,42 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Every x86-64.
+    pub const SSE2: Machine = Machine {
+        vector_bytes: 16,
+        registers: 16,
+        fused: false,
+        halves: false,
+        masks: false,
+        pairs: true,
+        quads: false,
+    };
+    /// With fused products and conversions of 16-bit floats (x86-64-v3).
+    pub const AVX2: Machine = Machine { vector_bytes: 32, fused: true, halves: true, ..Machine::SSE2 };
+    pub const AVX2_VNNI: Machine = Machine { quads: true, ..Machine::AVX2 };
+    /// With the extensions that x86-64-v4 has.
+    pub const AVX512: Machine = Machine { vector_bytes: 64, registers: 32, masks: true, ..Machine::AVX2 };
+    pub const AVX512_VNNI: Machine = Machine { quads: true, ..Machine::AVX512 };
+    /// Every AArch64.
+    pub const NEON: Machine = Machine { vector_bytes: 16, registers: 32, masks: false, pairs: false, ..Machine::AVX2 };
+    /// Without vectors.
+    pub const SCALAR: Machine = Machine { vector_bytes: 0, fused: false, halves: false, pairs: false, ..Machine::SSE2 };
+    /// Those that have a name.
+    pub const NAMED: [(&'static str, Machine); 7] = [
+        ("scalar", Machine::SCALAR),
+        ("sse2", Machine::SSE2),
+        ("avx2", Machine::AVX2),
+        ("avx2-vnni", Machine::AVX2_VNNI),
+        ("avx512", Machine::AVX512),
+        ("avx512-vnni", Machine::AVX512_VNNI),
+        ("neon", Machine::NEON),
+    ];
+
+    /// The machine of this name.
+    pub fn named(name: &str) -> Option<Machine> {
+        Machine::NAMED.into_iter().find(|(n, _)| *n == name).map(|(_, machine)| machine)
+    }
+
     /// Lanes of a vector whose widest element has this many bytes.
     pub fn lanes(self, bytes: u32) -> u32 {
         (self.vector_bytes / bytes).max(1)

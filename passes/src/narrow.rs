@@ -1,7 +1,7 @@
 //! Products of integers of 32 bits whose operands need no more than 16 read them as such, where the machine multiplies pairs of these and adds up the products in
 //! one instruction, or no more than 8, where it does so with four. Nothing is rounded and nothing wraps around: the bits are the same.
 use crate::{
-    Machine, Result,
+    Context, Result,
     lower::{fits, packs},
     quads::Quads,
     rebuild::rebuild,
@@ -9,7 +9,8 @@ use crate::{
 use numrsc_ir::{DType, Data, Env, Func, Node, Op, Scalar, ScalarFn, Tensor, Type, Value, eval_op};
 
 /// The function with the operands of such products narrowed, and widened again in front of the products.
-pub fn narrow(func: &Func, machine: Machine) -> Result<Func> {
+pub fn narrow(func: &Func, cx: &Context) -> Result<Func> {
+    let machine = cx.machine;
     if !machine.pairs {
         return Ok(func.clone());
     }

@@ -2,7 +2,7 @@
 //! less for every element of the result.
 //!
 //! Weights are rounded once more, results once less. `--tolerance` decides about that as about other ways to compute a convolution.
-use crate::{Result, aside::put_aside, rebuild::rebuild};
+use crate::{Context, Result, aside::put_aside, rebuild::rebuild};
 use numrsc_ir::{
     DType, Dim, Func, Node, Op, Scalar, ScalarFn, Tensor, Value,
     scalar::{Call, Step},
@@ -12,8 +12,8 @@ use numrsc_ir::{
 const ERROR: f64 = 1.0 / (1 << 24) as f64;
 
 /// The function with such constants in weights, if results may be off by that much.
-pub fn scales(func: &Func, tolerance: f64) -> Result<Func> {
-    if tolerance < ERROR {
+pub fn scales(func: &Func, cx: &Context) -> Result<Func> {
+    if cx.options.tolerance < ERROR {
         return Ok(func.clone());
     }
     rebuild(func, "scales", &|new, node, op, mut args| {

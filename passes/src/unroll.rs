@@ -1,5 +1,5 @@
 //! Loops of a few rounds, known when compiling, become what they do: rules and fusion then see across rounds.
-use crate::{Error, Result};
+use crate::{Context, Error, Result};
 use numrsc_ir::{DType, Dim, Func, Node, Op, Tensor, Value};
 use std::collections::HashMap;
 
@@ -9,7 +9,11 @@ const MAX_ROUNDS: i64 = 8;
 const MAX_NODES: usize = 400;
 
 /// The function without short loops.
-pub fn unroll(func: &Func) -> Result<Func> {
+pub fn unroll(func: &Func, _: &Context) -> Result<Func> {
+    unrolled(func)
+}
+
+fn unrolled(func: &Func) -> Result<Func> {
     let mut out = func.named_alike();
     let mut placed: HashMap<Value, Value> = HashMap::new();
     // The results of loops that are gone.
@@ -20,7 +24,7 @@ pub fn unroll(func: &Func) -> Result<Func> {
             continue;
         }
         let args: Vec<Value> = node.args.iter().map(|a| placed[a]).collect();
-        let op = node.op.map_bodies(unroll)?;
+        let op = node.op.map_bodies(unrolled)?;
         if let Op::Loop { states, body, .. } = &op
             && let Some(rounds) = rounds(func, node, body)
         {

@@ -5,7 +5,7 @@
 //!
 //! Types of 16 bits are kept where they are more than the type of an operation's result: where the model itself converts ([`ScalarFn::CastRound`]), where the largest
 //! finite number or the bits matter, and in sequences. What is only moved, or the largest of several, stays as narrow as it was, such as parameters and weights.
-use crate::{Result, rebuild::Rebuild};
+use crate::{Context, Result, rebuild::Rebuild};
 use numrsc_ir::{
     DType, Func, Lit, Node, Op, ReduceFn, Scalar, ScalarFn, ScatterFn, Type, Value,
     scalar::{Call, Step},
@@ -16,8 +16,8 @@ use std::sync::Arc;
 const ERROR: f64 = 1.0 / (1 << 24) as f64;
 
 /// The function with floats of 16 bits kept as `f32`, or with products in `f32` only, by what results may be off.
-pub fn widen(func: &Func, tolerance: f64) -> Result<Func> {
-    let widen = Widen { keeps: tolerance >= ERROR };
+pub fn widen(func: &Func, cx: &Context) -> Result<Func> {
+    let widen = Widen { keeps: cx.options.tolerance >= ERROR };
     widen.function(func, &|_| false, false)
 }
 

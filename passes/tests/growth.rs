@@ -1,12 +1,10 @@
 //! What compiling does grows in proportion to a model: quantised blocks of which no two are equal, and more of them. Counts of work, not times.
 use numrsc_ir::{Func, parse, verify};
 use numrsc_passes::{
-    Level, Machine, fold, integers, layout, literals, lower, narrow, optimise, optimise_by_threads, scales,
+    Context, Machine, egraph::optimise_and_report, fold, integers, layout, literals, lower, narrow, optimise, scales,
 };
 use std::fmt::Write;
 
-const MACHINE: Machine =
-    Machine { vector_bytes: 64, registers: 32, fused: true, halves: true, masks: true, pairs: true, quads: true };
 const IMAGE: &str = "[1, 16, 14, 14]";
 const WEIGHTS: &str = "[16, 16, 1, 1]";
 
@@ -39,12 +37,13 @@ fn blocks(count: usize) -> Func {
 /// What there is to count, by name.
 fn work(count: usize) -> Vec<(&'static str, u64)> {
     let of = |result: numrsc_passes::Result<Func>| result.unwrap_or_else(|e| panic!("{count} blocks: {e}"));
-    let func = of(literals(&blocks(count)).and_then(|f| integers(&f, MACHINE)).and_then(|f| fold(&f)));
+    let cx = &Context::new(Machine::AVX512_VNNI);
+    let func = of(literals(&blocks(count), cx).and_then(|f| integers(&f, cx)).and_then(|f| fold(&f, cx)));
     let folded = func.nodes().len();
-    let (func, report) = optimise(&func, Level::O2, MACHINE, &[]).unwrap_or_else(|e| panic!("{count} blocks: {e}"));
-    let func = of(scales(&func, lower::TOLERANCE).and_then(|f| fold(&f)).and_then(|f| narrow(&f, MACHINE)));
-    let func = of(layout(&func, MACHINE));
-    let lowered = lower::lower(&func, &lower::Options::new(MACHINE)).unwrap_or_else(|e| panic!("{count} blocks: {e}"));
+    let (func, report) = optimise_and_report(&func, cx).unwrap_or_else(|e| panic!("{count} blocks: {e}"));
+    let func = of(scales(&func, cx).and_then(|f| fold(&f, cx)).and_then(|f| narrow(&f, cx)));
+    let func = of(layout(&func, cx));
+    let lowered = lower::lower(&func, cx).unwrap_or_else(|e| panic!("{count} blocks: {e}"));
     let lines = lowered.module.functions.iter().map(|f| f.to_string().lines().count() as u64);
     vec![
         ("nodes after folding", folded as u64),
@@ -69,7 +68,8 @@ fn four_times_as_many_blocks_are_about_four_times_the_work() {
 fn threads_change_nothing() {
     let func = blocks(80);
     let by = |jobs| {
-        optimise_by_threads(&func, Level::O2, MACHINE, &[], jobs).map_or_else(|e| panic!("{e}"), |f| f.to_string())
+        let cx = Context::new(Machine::AVX512_VNNI).with(|o| o.jobs = jobs);
+        optimise(&func, &cx).map_or_else(|e| panic!("{e}"), |f| f.to_string())
     };
     assert_eq!(by(1), by(3));
 }

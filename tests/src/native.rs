@@ -15,7 +15,7 @@ pub fn options(generator: Generator) -> Options {
         Ok("3") => Level::O3,
         _ => Level::O2,
     };
-    Options { generator, level, jobs: 1, ..Options::default() }
+    Options { generator, ..Options::default() }.with(|o| (o.level, o.jobs) = (level, 1))
 }
 
 /// Compiles by this generator and runs on two threads.
@@ -25,5 +25,5 @@ pub fn executor(generator: Generator) -> Native {
 
 /// With a check of every access, which fails the run where one leaves its buffer.
 pub fn sanitized(generator: Generator) -> Native {
-    Native { options: Options { sanitize: true, ..options(generator) }, threads: 2, timeout: None }
+    Native { options: options(generator).with(|o| o.sanitize = true), threads: 2, timeout: None }
 }

@@ -2,11 +2,11 @@
 //! than tiles, strides, dilations, groups, one to three spatial axes, and sizes that only the run knows. Inputs are small multiples of 1/4, so that every
 //! order of summation gives the same bits.
 use numrsc::{
-    compile::{self, Codegen, Options},
+    compile::{self, Codegen},
     native,
 };
 use numrsc_ir::{DType, Data, Dim, Func, Op, Tensor, Type, eval::eval, verify};
-use numrsc_passes::{Machine, layout};
+use numrsc_passes::{Context, Machine, layout};
 use numrsc_tests::{
     generate,
     native::{GENERATORS, options},
@@ -193,7 +193,7 @@ fn blocks_of_channels() {
             let expected = eval(&f, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
             for generator in GENERATORS {
                 for sanitize in [false, true] {
-                    let options = Options { sanitize, ..options(generator) };
+                    let options = options(generator).with(|o| o.sanitize = sanitize);
                     let model = native::load(&f, &options).unwrap_or_else(|e| panic!("{case:?}: {e}"));
                     for threads in if sanitize { &[2][..] } else { &[1, 2, 8] } {
                         let got = native::run(&model, &inputs, *threads);
@@ -241,7 +241,7 @@ fn large_tiles_stay_within_their_bound() {
         };
         let weights = any(case.weights().shape());
         for (generator, block) in GENERATORS.into_iter().flat_map(|g| [16, 8, 4].map(|block| (g, block))) {
-            let options = Options { tolerance: BOUND, ..options(generator) };
+            let options = options(generator).with(|o| o.tolerance = BOUND);
             let codegen = Codegen::new(&options).expect("a generator");
             if !codegen.machine.blocks().any(|b| b == block as i64) || case.outputs % block != 0 {
                 continue;
@@ -284,22 +284,14 @@ fn same(a: &Data, b: &Data) -> bool {
 
 #[test]
 fn layout_changes_no_results() {
-    let machine = |bytes| Machine {
-        vector_bytes: bytes,
-        registers: 16,
-        fused: true,
-        halves: true,
-        masks: false,
-        pairs: true,
-        quads: false,
-    };
+    let machine = |bytes| Machine { vector_bytes: bytes, ..Machine::AVX2 };
     for case in cases().into_iter().filter(|c| c.input.len() == 2 && c.groups == 1) {
         let f = network(&case);
         let shape: Vec<usize> = [&[case.images, case.inputs], &case.input[..]].concat();
         let inputs = [Data::Tensor(generate::tensor(&mut Rng::new(3), DType::F32, shape, false))];
         let expected = eval(&f, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
         for bytes in [16, 32, 64] {
-            let blocked = layout(&f, machine(bytes)).unwrap_or_else(|e| panic!("{case:?}: {e}"));
+            let blocked = layout(&f, &Context::new(machine(bytes))).unwrap_or_else(|e| panic!("{case:?}: {e}"));
             verify(&blocked).unwrap_or_else(|e| panic!("{case:?}: {e}\n{blocked}"));
             let got = eval(&blocked, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}\n{blocked}"));
             assert!(expected.iter().zip(&got).all(|(a, b)| same(a, b)), "{case:?}\n{blocked}");
@@ -339,15 +331,7 @@ fn network(case: &Case) -> Func {
 /// Numbers of channels that are rounded up, with everything that carries channels between convolutions: what they hold beyond the last one must not be seen.
 #[test]
 fn rounded_channels_change_no_results() {
-    let machine = |bytes| Machine {
-        vector_bytes: bytes,
-        registers: 32,
-        fused: true,
-        halves: true,
-        masks: false,
-        pairs: true,
-        quads: false,
-    };
+    let machine = |bytes| Machine { vector_bytes: bytes, registers: 32, ..Machine::AVX2 };
     for [inputs, middle, outputs] in [[3, 61, 24], [16, 14, 15], [32, 24, 30], [7, 12, 40]] {
         let f = excited(inputs, middle, outputs);
         let inputs = [Data::Tensor(generate::tensor(&mut Rng::new(3), DType::F32, vec![2, inputs, 9, 8], false))];
@@ -360,7 +344,7 @@ fn rounded_channels_change_no_results() {
             })
         };
         for bytes in [16, 32, 64] {
-            let blocked = layout(&f, machine(bytes)).expect("a layout");
+            let blocked = layout(&f, &Context::new(machine(bytes))).expect("a layout");
             verify(&blocked).unwrap_or_else(|e| panic!("{e}\n{blocked}"));
             let got = eval(&blocked, &inputs).unwrap_or_else(|e| panic!("{e}\n{blocked}"));
             assert!(close(&got), "{middle} channels, {bytes} bytes\n{blocked}");

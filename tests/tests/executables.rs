@@ -32,7 +32,7 @@ struct Machine {
 
 impl Machine {
     fn new(triple: &str, cpu: &str, emulator: Option<&'static str>) -> Machine {
-        let options = Options { triple: triple.into(), cpu: cpu.into(), jobs: 1, ..Options::default() };
+        let options = Options { triple: triple.into(), cpu: cpu.into(), ..Options::default() }.with(|o| o.jobs = 1);
         let codegen = Codegen::new(&options).unwrap();
         Machine { program: Program::build(codegen.backend.target(), None).unwrap(), options, emulator }
     }

@@ -7,8 +7,8 @@ use numrsc_ir::{
     parse, verify,
 };
 use numrsc_passes::{
-    Level, Machine,
-    lower::{Lowered, Options, TOLERANCE, lower},
+    Context, Level, Machine, egraph,
+    lower::{Lowered, TOLERANCE, lower},
 };
 use std::{
     collections::BTreeSet,
@@ -103,9 +103,8 @@ fn function(input: &str) -> Func {
 }
 
 fn lowered(input: &str) -> Lowered {
-    let machine =
-        Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: false, pairs: true, quads: false };
-    let lowered = lower(&function(input), &Options::new(machine));
+    let machine = Machine { vector_bytes: 16, ..Machine::AVX2 };
+    let lowered = lower(&function(input), &Context::new(machine));
     let lowered = lowered.unwrap_or_else(|e| panic!("{e}\n{input}"));
     kernel::verify(&lowered.module).unwrap_or_else(|e| panic!("{e}\n{input}"));
     lowered
@@ -114,7 +113,8 @@ fn lowered(input: &str) -> Lowered {
 #[test]
 fn fold() {
     run("fold", |input| {
-        let folded = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let folded =
+            numrsc_passes::fold(&function(input), &Context::new(AVX2)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&folded).unwrap_or_else(|e| panic!("{e}\n{input}"));
         folded.to_string()
     });
@@ -123,7 +123,8 @@ fn fold() {
 #[test]
 fn unroll() {
     run("unroll", |input| {
-        let unrolled = numrsc_passes::unroll(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let unrolled =
+            numrsc_passes::unroll(&function(input), &Context::new(AVX2)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&unrolled).unwrap_or_else(|e| panic!("{e}\n{input}"));
         unrolled.to_string()
     });
@@ -133,7 +134,8 @@ fn unroll() {
 fn widen() {
     for (name, tolerance) in [("widen", TOLERANCE), ("widen-products", 0.0)] {
         run(name, |input| {
-            let widened = numrsc_passes::widen(&function(input), tolerance).unwrap_or_else(|e| panic!("{e}\n{input}"));
+            let widened = numrsc_passes::widen(&function(input), &Context::new(AVX2).with(|o| o.tolerance = tolerance))
+                .unwrap_or_else(|e| panic!("{e}\n{input}"));
             verify(&widened).unwrap_or_else(|e| panic!("{e}\n{input}"));
             widened.to_string()
         });
@@ -144,7 +146,8 @@ fn widen() {
 #[test]
 fn scales() {
     run("scales", |input| {
-        let scaled = numrsc_passes::scales(&function(input), 1e-6).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let scaled =
+            numrsc_passes::scales(&function(input), &Context::new(AVX2)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&scaled).unwrap_or_else(|e| panic!("{e}\n{input}"));
         scaled.to_string()
     });
@@ -153,7 +156,8 @@ fn scales() {
 #[test]
 fn integers() {
     run("integers", |input| {
-        let integers = numrsc_passes::integers(&function(input), AVX2).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let integers =
+            numrsc_passes::integers(&function(input), &Context::new(AVX2)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&integers).unwrap_or_else(|e| panic!("{e}\n{input}"));
         integers.to_string()
     });
@@ -163,21 +167,21 @@ fn integers() {
 fn narrow() {
     run("narrow", |input| {
         let machine = Machine { quads: input.contains("// By fours"), ..AVX2 };
-        let narrowed = numrsc_passes::narrow(&function(input), machine).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let narrowed =
+            numrsc_passes::narrow(&function(input), &Context::new(machine)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&narrowed).unwrap_or_else(|e| panic!("{e}\n{input}"));
         narrowed.to_string()
     });
 }
 
-const AVX2: Machine =
-    Machine { vector_bytes: 32, registers: 16, fused: true, halves: true, masks: false, pairs: true, quads: false };
+const AVX2: Machine = Machine::AVX2;
 
 /// Which composites are found.
 #[test]
 fn recognise() {
     run("recognise", |input| {
-        let (_, report) =
-            numrsc_passes::optimise(&function(input), Level::O2, AVX2, &[]).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let (_, report) = egraph::optimise_and_report(&function(input), &Context::new(AVX2))
+            .unwrap_or_else(|e| panic!("{e}\n{input}"));
         report.recognised.iter().map(|(name, n)| format!("{name} {n}\n")).collect()
     });
 }
@@ -187,8 +191,8 @@ fn recognise() {
 fn optimise() {
     run("optimise", |input| {
         let level = if input.contains("// -O2") { Level::O2 } else { Level::O3 };
-        let (better, _) =
-            numrsc_passes::optimise(&function(input), level, AVX2, &[]).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let (better, _) = egraph::optimise_and_report(&function(input), &Context::new(AVX2).with(|o| o.level = level))
+            .unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&better).unwrap_or_else(|e| panic!("{e}\n{input}"));
         better.to_string()
     });
@@ -198,17 +202,9 @@ fn optimise() {
 #[test]
 fn layout() {
     run("layout", |input| {
-        let machine = Machine {
-            vector_bytes: 16,
-            registers: 16,
-            fused: true,
-            halves: true,
-            masks: false,
-            pairs: true,
-            quads: false,
-        };
-        let func = numrsc_passes::fold(&function(input)).unwrap_or_else(|e| panic!("{e}\n{input}"));
-        let func = numrsc_passes::layout(&func, machine).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let cx = Context::new(Machine { vector_bytes: 16, ..AVX2 });
+        let func = numrsc_passes::fold(&function(input), &cx).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let func = numrsc_passes::layout(&func, &cx).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&func).unwrap_or_else(|e| panic!("{e}\n{input}"));
         let shown = func.values().filter(|(_, n)| !matches!(n.op, Op::Const { .. }));
         shown.map(|(v, n)| format!("{v} = {} {:?} : {}\n", n.op, n.args, n.ty)).collect()

@@ -1,7 +1,7 @@
 //! Sizes beyond all bounds: every whole number that a model of the ONNX suite states, be it in an attribute or in a small input that is made a constant, takes values that
 //! no size can have, one after the other. Each such model is refused by all executors or run by them, within a bound of memory and time.
 use numrsc::{
-    compile::{Generator, Options},
+    compile::Generator,
     conformance::{self, Executor, ReferenceWithin},
     native::Native,
     onnx::{self, import, proto::*},
@@ -174,7 +174,7 @@ fn share() -> usize {
 
 fn executors() -> Vec<Native> {
     let quick = |generator| Native {
-        options: Options { level: numrsc_passes::Level::O1, ..native::options(generator) },
+        options: native::options(generator).with(|o| o.level = numrsc_passes::Level::O1),
         threads: 1,
         timeout: Some(ENDED),
     };

@@ -1,7 +1,7 @@
 //! Real models: all of them import, the evaluator agrees with ONNX Runtime on those it can run in reasonable time, and native code
 //! agrees with both: at the sizes of the stored inputs and at others, with the same bits on any number of threads.
 use numrsc::{
-    compile::{Generator, Options as CompileOptions, compile},
+    compile::{Generator, compile},
     conformance::{self, Executor, Options, Reference, Settings},
     native,
     onnx::{self, import},
@@ -167,7 +167,7 @@ impl Compiled<'_> {
     /// The artifact has the same bytes whenever it is made, and on however many threads.
     fn compile(&self, func: &Func) -> Result<Model, String> {
         let artifact = |jobs: usize| -> Result<Vec<u8>, String> {
-            let options = CompileOptions { jobs, ..options(self.generator) };
+            let options = options(self.generator).with(|o| o.jobs = jobs);
             let artifact = compile(func, "test", &options, None).map_err(|e| e.to_string())?;
             let mut bytes = Vec::new();
             artifact.write_to(&mut bytes).map_err(|e| e.to_string())?;

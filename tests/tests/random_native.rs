@@ -13,7 +13,7 @@ use numrsc_ir::{
     kernel::interp::run::{Output, run as interpret},
 };
 use numrsc_passes::{
-    Machine,
+    Context as PassContext, Machine,
     lower::{self, Lowered},
 };
 use numrsc_runtime::Context;
@@ -63,7 +63,7 @@ type Judge = fn(&Func, &[Data], Result<Vec<Data>, String>, u64) -> Result<Count,
 
 /// With all roundings that the types ask for.
 fn compiled(generator: Generator) -> impl Fn(&Func) -> Result<Box<Run>, String> {
-    compiled_with(Options { tolerance: 0.0, ..options(generator) })
+    compiled_with(options(generator).with(|o| o.tolerance = 0.0))
 }
 
 fn compiled_with(options: Options) -> impl Fn(&Func) -> Result<Box<Run>, String> {
@@ -184,7 +184,7 @@ fn widened_cranelift() {
 }
 
 fn judge_widened(f: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed: u64) -> Result<Count, String> {
-    let widened = numrsc_passes::widen(f, lower::TOLERANCE).map_err(|e| e.to_string())?;
+    let widened = numrsc_passes::widen(f, &PassContext::new(Machine::AVX2)).map_err(|e| e.to_string())?;
     judge::fused(&widened, inputs, got, seed)
 }
 
@@ -195,7 +195,10 @@ fn widened_functions_are_the_same() {
     let mut halves = 0;
     for seed in seeds() {
         let f = function(seed).without_dead_nodes();
-        let [kept, rounded] = [lower::TOLERANCE, 0.0].map(|t| numrsc_passes::widen(&f, t).unwrap());
+        let [kept, rounded] = [lower::TOLERANCE, 0.0].map(|t| {
+            let cx = PassContext::new(Machine::AVX2).with(|o| o.tolerance = t);
+            numrsc_passes::widen(&f, &cx).unwrap()
+        });
         for (inputs_seed, inputs) in inputs(&f, seed) {
             let bits = |f: &Func| format!("{:?}", eval(f, &inputs));
             assert_eq!(bits(&rounded), bits(&f), "{inputs_seed}\n{f}\n{rounded}");
@@ -215,9 +218,8 @@ fn local_interpreted() {
 }
 
 fn interpreted(f: &Func) -> Result<Box<Run>, String> {
-    let machine =
-        Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: true, pairs: true, quads: false };
-    let lowered = lower::lower(f, &lower::Options::new(machine)).map_err(|e| e.to_string())?;
+    let machine = Machine { vector_bytes: 16, masks: true, ..Machine::AVX2 };
+    let lowered = lower::lower(f, &PassContext::new(machine)).map_err(|e| e.to_string())?;
     let types: Vec<_> =
         f.results().iter().map(|r| f.ty(*r).as_tensor().expect("results are tensors").clone()).collect();
     let weights = weights(&lowered);

@@ -1,7 +1,7 @@
 //! Every rewrite rule holds on all small instances, wrong ones are caught, and optimised functions give what they gave before.
 use numrsc_ir::{Data, Elems, eval, verify};
 use numrsc_passes::{
-    Level, Machine,
+    Context, Level, Machine,
     egraph::{
         optimality,
         rule::{Rule, rule},
@@ -16,8 +16,10 @@ use numrsc_tests::{
 };
 use std::collections::BTreeSet;
 
-const MACHINE: Machine =
-    Machine { vector_bytes: 32, registers: 16, fused: true, halves: true, masks: false, pairs: true, quads: false };
+/// This machine, and one level.
+fn context(level: Level) -> Context {
+    Context::new(Machine::AVX2).with(|o| o.level = level)
+}
 
 #[test]
 fn every_rule_is_sound() {
@@ -66,7 +68,7 @@ fn optimised_random_functions_give_the_same_bits() {
     let mut changed = 0;
     for seed in 0..count() {
         let f = func(seed, Config { special: seed % 3 == 1, steps: 4 + seed as usize % 30, ..Config::default() });
-        let (g, _) = optimise(&f, Level::O2, MACHINE, &[]).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"));
+        let g = optimise(&f, &context(Level::O2)).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"));
         verify(&g).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}\n{g}"));
         changed += usize::from(g != f.without_dead_nodes());
         let args: Vec<Data> = inputs(&f, seed, seed % 3 == 1).into_iter().map(Data::Tensor).collect();
@@ -86,7 +88,7 @@ fn optimised_random_functions_give_the_same_bits() {
 fn rounding_rules_change_results_by_rounding() {
     for seed in 0..count() / 3 {
         let f = func(seed, Config { steps: 4 + seed as usize % 20, ..Config::default() });
-        let (g, _) = optimise(&f, Level::O3, MACHINE, &[]).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"));
+        let g = optimise(&f, &context(Level::O3)).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"));
         verify(&g).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}\n{g}"));
         let args: Vec<Data> = inputs(&f, seed, false).into_iter().map(Data::Tensor).collect();
         if let Err(e) = judge::fused(&f, &args, eval(&g, &args).map_err(|e| e.to_string()), seed) {
@@ -99,8 +101,8 @@ fn rounding_rules_change_results_by_rounding() {
 fn the_same_function_is_optimised_the_same_way() {
     for seed in 0..40 {
         let f = func(seed, Config { steps: 30, ..Config::default() });
-        let once = optimise(&f, Level::O3, MACHINE, &[]).map(|(g, _)| g.to_string());
-        assert_eq!(once.ok(), optimise(&f, Level::O3, MACHINE, &[]).map(|(g, _)| g.to_string()).ok(), "seed {seed}");
+        let once = || optimise(&f, &context(Level::O3)).map(|g| g.to_string()).ok();
+        assert_eq!(once(), once(), "seed {seed}");
     }
 }
 
@@ -111,7 +113,7 @@ fn extraction_is_near_the_optimum() {
     for seed in 0..200 {
         let f = func(seed, Config { steps: 6, depth: 0, ..Config::default() });
         for (found, exact) in
-            optimality(&f, Level::O2, MACHINE, 20_000).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"))
+            optimality(&f, &context(Level::O2), 20_000).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{f}"))
         {
             let Some(exact) = exact else { continue };
             assert!(exact <= found, "seed {seed}: {found} is less than the best, {exact}\n{f}");

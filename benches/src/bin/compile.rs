@@ -79,10 +79,10 @@ fn measure(args: &Args, paths: &[PathBuf]) -> Result<()> {
     let generator = GENERATORS.iter().find(|(name, _)| Some(*name) == args.generator.as_deref());
     let options = Options {
         generator: generator.ok_or("no such generator")?.1,
-        jobs: args.jobs,
         cache: Some(paths[1].clone()),
         ..Options::default()
-    };
+    }
+    .with(|o| o.jobs = args.jobs);
     let import = paths[0].parent().map_or_else(|| Ok(Settings::default()), Settings::of)?.import();
     driver::compile_file(&paths[0], &import, &options, &paths[2]).map(|report| println!("{report}"))
 }

@@ -89,7 +89,7 @@ fn report(args: &Args) -> Result<()> {
         let is_depthwise = row.layers.iter().all(|l| l.groups > 1);
         let tolerances = if has_winograd { &TOLERANCES[..] } else { &TOLERANCES[..1] };
         let ways: Vec<Options> =
-            tolerances.iter().map(|&tolerance| Options { tolerance, ..Options::default() }).collect();
+            tolerances.iter().map(|&tolerance| Options::default().with(|o| o.tolerance = tolerance)).collect();
         let shape = [1, row.layers[0].channels[0], row.size, row.size];
         let model = graphs::layers(&row.layers, row.size);
         let best = side_by_side::measure(&args.measure, &library, &model, &shape, &ways)?;

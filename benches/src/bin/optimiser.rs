@@ -84,7 +84,7 @@ fn lowered(folder: &Path, level: Level) -> Result<Lowered> {
     let model = onnx::load(&folder.join("model.onnx")).map_err(|e| failed(e.to_string()))?;
     let settings = Settings::of(folder)?;
     let func = import::import(&model, &settings.import()).map_err(|e| failed(e.to_string()))?;
-    let options = Options { level, ..Options::default() };
+    let options = Options::default().with(|o| o.level = level);
     let codegen = Codegen::new(&options).map_err(|e| failed(e.to_string()))?;
     let mut phases = Phases::new();
     let lowered = compile::lower(&func, &codegen, &options, &mut phases).map_err(|e| failed(e.to_string()))?;

@@ -95,7 +95,7 @@ struct Subject {
 impl Subject {
     fn new(model: &Path, without: Option<&str>) -> Result<Subject> {
         let folder = driver::work_folder(&format!("rules/{}/{}", driver::name_of(model), without.unwrap_or("all")))?;
-        let options = Options { without_rules: without.into_iter().map(str::to_owned).collect(), ..Options::default() };
+        let options = Options::default().with(|o| o.without = without.into_iter().map(str::to_owned).collect());
         let report = driver::with_large_stack(|| driver::prepare(model, &folder, &options)).flatten()?;
         let model = Model::load(folder.join("model.nrsc")).map_err(|e| e.to_string())?;
         let context = Context::with_threads(&model, 1).map_err(|e| e.to_string())?;

@@ -81,10 +81,7 @@ impl Cranelift {
             vector_bytes: if self.abilities.packed { 16 } else { 0 },
             registers: self.abilities.registers,
             fused: self.abilities.fused,
-            halves: false,
-            masks: false,
-            pairs: false,
-            quads: false,
+            ..Machine::SCALAR
         }
     }
 

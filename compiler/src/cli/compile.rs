@@ -182,7 +182,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         tuned
     });
     let tuned = tuned.transpose()?;
-    options.tuning = tuned.as_ref().map(|t| t.tuning.clone());
+    options.passes.tuning = tuned.as_ref().map(|t| t.tuning.clone());
     check_memory(&args.model, compile::memory_estimate(&func))?;
     let lowered = compile::lower(&func, &codegen, &options, &mut phases)?;
     check_size(args.emit, &output, lowered.weights.size(), 1 + other_cpus.len() as u64)?;
@@ -223,7 +223,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     progress.end();
     let artifact = artifact?;
     // What was measured is about the last of them.
-    let other = |cpu: &String| Options { cpu: cpu.clone(), tuning: None, ..options.clone() };
+    let other = |cpu: &String| Options { cpu: cpu.clone(), ..options.clone() }.with(|o| o.tuning = None);
     let version = |cpu: &String| build(&func, &args.model, &other(cpu), quiet);
     let others = other_cpus.iter().map(version).collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();

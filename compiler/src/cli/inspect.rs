@@ -4,11 +4,15 @@ use super::{
     terminal::{self, say},
 };
 use numrsc::{
-    compile::{self, Codegen, Options, PIPELINE, Pass, Phases, Stage},
+    compile::{self, Codegen, Options, Phases},
     onnx::{self, Model, import},
     output::artifact::read_artifact,
 };
 use numrsc_ir::{Func, Op, Value, print, view};
+use numrsc_passes::{
+    Context, egraph,
+    pipeline::{self, PIPELINE, Pass, Stage},
+};
 use std::{collections::BTreeMap, path::PathBuf};
 
 /// Show what a model or an artifact takes, gives and is made of
@@ -71,7 +75,7 @@ fn parse_node(text: &str) -> Result<Node, String> {
 }
 
 fn find_pass(name: &str) -> Result<&'static Pass, String> {
-    PIPELINE.iter().find(|pass| pass.name == name).ok_or_else(|| {
+    pipeline::find(name).ok_or_else(|| {
         let known: Vec<&str> = PIPELINE.iter().map(|pass| pass.name).collect();
         format!("there is no such pass; known are {}", known.join(", "))
     })
@@ -121,6 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
 fn explain(args: &Args, node: Option<Value>, func: &Func) -> Result<String, Failure> {
     let options = options(args);
     let codegen = Codegen::new(&options).map_err(|e| Failure::Usage(e.to_string()))?;
+    let cx = Context { options: options.passes.clone(), ..Context::new(codegen.machine) };
     let fold = find_pass("fold").map_err(Failure::Usage)?;
     let folded = match compile::run_until(func, Some(fold), &codegen, &options, &mut Phases::new())? {
         Stage::Tensor(func) => func,
@@ -134,10 +139,9 @@ fn explain(args: &Args, node: Option<Value>, func: &Func) -> Result<String, Fail
         if args.dot {
             return Err(Failure::Usage("the proof for a node is no graph: leave out --dot or the node".into()));
         }
-        return numrsc_passes::egraph::explain(&folded, node, options.level, codegen.machine).map_err(failed);
+        return egraph::explain(&folded, node, &cx).map_err(failed);
     }
-    let (optimised, report) =
-        numrsc_passes::optimise(&folded, options.level, codegen.machine, &options.without_rules).map_err(failed)?;
+    let (optimised, report) = egraph::optimise_and_report(&folded, &cx).map_err(failed)?;
     if args.dot {
         return Ok(view::dot_change(&folded, &optimised));
     }
@@ -159,9 +163,12 @@ fn options(args: &Args) -> Options {
         generator: args.backend.generator(),
         triple: args.target.clone().unwrap_or_default(),
         cpu: args.cpu.clone().unwrap_or_else(|| plain.to_owned()),
-        level: args.level.level,
-        without_rules: args.level.without_rule.clone(),
-        sanitize: args.sanitize,
+        passes: numrsc_passes::Options {
+            level: args.level.level,
+            without: args.level.without_rule.clone(),
+            sanitize: args.sanitize,
+            ..Default::default()
+        },
         ..Options::default()
     }
 }

@@ -155,7 +155,7 @@ struct LevelArgs {
 }
 
 fn known_rule(name: &str) -> Result<String, String> {
-    let known = numrsc::compile::optional_names();
+    let known = numrsc_passes::pipeline::optional_names();
     match known.contains(&name) {
         true => Ok(name.to_owned()),
         false => {
@@ -213,12 +213,14 @@ impl BuildArgs {
             generator,
             triple: target.unwrap_or_default().to_owned(),
             cpu: self.cpu.clone().unwrap_or_else(|| plain.to_owned()),
-            level: self.level.level,
-            without_rules: self.level.without_rule.clone(),
-            sanitize: self.sanitize,
-            tolerance: self.tolerance,
-            tuning: None,
-            jobs: self.jobs.map_or(0, NonZeroUsize::get),
+            passes: numrsc_passes::Options {
+                level: self.level.level,
+                without: self.level.without_rule.clone(),
+                sanitize: self.sanitize,
+                tolerance: self.tolerance,
+                tuning: None,
+                jobs: self.jobs.map_or(0, NonZeroUsize::get),
+            },
             cache: if self.no_cache { None } else { cache_directory(quiet) },
         }
     }

@@ -75,13 +75,9 @@ impl Args {
             };
         };
         // Tests run side by side already.
-        let options = compile::Options {
-            generator,
-            level: self.level.level,
-            sanitize: self.sanitize,
-            jobs: 1,
-            ..Default::default()
-        };
+        let passes =
+            numrsc_passes::Options { level: self.level.level, sanitize: self.sanitize, jobs: 1, ..Default::default() };
+        let options = compile::Options { generator, passes, ..Default::default() };
         Box::new(Native { options, threads: self.threads.get(), timeout })
     }
 }

@@ -87,7 +87,7 @@ impl Build {
 
     #[must_use]
     pub fn level(mut self, level: Level) -> Build {
-        self.options.level = level;
+        self.options.passes.level = level;
         self
     }
 
@@ -95,7 +95,7 @@ impl Build {
     /// 3x3 convolutions are computed with fewer products; with 0, every operation on floats of 16 bits rounds its result, not only the last one.
     #[must_use]
     pub fn tolerance(mut self, tolerance: f64) -> Build {
-        self.options.tolerance = tolerance;
+        self.options.passes.tolerance = tolerance;
         self
     }
 

@@ -1,19 +1,19 @@
 //! Why a node became what it became: egg's proof, step by step.
-use super::{Level, Optimiser, encode::encode, known, regions, regions::Piece};
-use crate::{Error, Machine, Result};
+use super::{Optimiser, encode::encode, known, regions, regions::Piece};
+use crate::{Context, Error, Result};
 use egg::Id;
 use numrsc_ir::{Func, Value};
 use std::collections::BTreeMap;
 
 /// The steps from a node of a function to what the optimiser chose for it, one term per line.
-pub fn explain(func: &Func, value: Value, level: Level, machine: Machine) -> Result<String> {
+pub fn explain(func: &Func, value: Value, cx: &Context) -> Result<String> {
     let missing = || Error::Unsupported(format!("{value} is not a node that rules look at"));
     let found = regions::cut(func)?.into_iter().find_map(|p| match p {
         Piece::Region(r) => r.nodes.iter().find(|(v, _)| *v == value).map(|(_, at)| *at).map(|at| (r, at)),
         Piece::Node(_) => None,
     });
     let (region, at) = found.ok_or_else(missing)?;
-    let optimiser = Optimiser::new(level, machine, &[]);
+    let optimiser = Optimiser::new(cx);
     let inputs = region.inputs.iter().map(|i| known(func, *i)).collect();
     let (graph, classes) = encode(&region.func, inputs, true);
     let class = classes[at.0 as usize];

@@ -15,7 +15,7 @@ pub mod rules;
 mod structure;
 pub mod term;
 
-use crate::{Machine, Result, literals::one_number, lower};
+use crate::{Context, Machine, Result, literals::one_number, lower};
 use composites::Composites;
 use cost::CostModel;
 use egg::{Id, Rewrite, Runner, StopReason};
@@ -82,27 +82,21 @@ pub struct Report {
     pub distinct: usize,
 }
 
-/// The function with every region replaced by the cheapest equal one, without using the rules of these names, and what was done and recognised.
-pub fn optimise(func: &Func, level: Level, machine: Machine, without: &[String]) -> Result<(Func, Report)> {
-    let mut optimiser = Optimiser { composites: Some(&COMPOSITES), ..Optimiser::new(level, machine, without) };
+/// The function with every region replaced by the cheapest equal one, and what was done and recognised.
+pub fn optimise_and_report(func: &Func, cx: &Context) -> Result<(Func, Report)> {
+    let mut optimiser = Optimiser { composites: Some(&COMPOSITES), ..Optimiser::new(cx) };
     let func = optimiser.function(func)?;
     Ok((func, optimiser.report))
 }
 
-/// The same function by so many threads (0 for as many as there are cores); nothing is looked for that only the report needs.
-pub fn optimise_by_threads(
-    func: &Func,
-    level: Level,
-    machine: Machine,
-    without: &[String],
-    jobs: usize,
-) -> Result<Func> {
-    Optimiser { jobs, ..Optimiser::new(level, machine, without) }.function(func)
+/// The same function; nothing is looked for that only the report needs.
+pub fn optimise(func: &Func, cx: &Context) -> Result<Func> {
+    Optimiser::new(cx).function(func)
 }
 
 /// What extraction found for each region of a function, and the best there is unless finding it takes more than `steps`.
-pub fn optimality(func: &Func, level: Level, machine: Machine, steps: usize) -> Result<Vec<(u64, Option<u64>)>> {
-    let optimiser = Optimiser::new(level, machine, &[]);
+pub fn optimality(func: &Func, cx: &Context, steps: usize) -> Result<Vec<(u64, Option<u64>)>> {
+    let optimiser = Optimiser::new(cx);
     let mut found = Vec::new();
     for piece in regions::cut(func)? {
         let Piece::Region(region) = piece else { continue };
@@ -148,18 +142,15 @@ static COMPILED: LazyLock<Vec<(Rule, Rewrites)>> =
     LazyLock::new(|| rules::all().into_iter().map(|r| (r, r.compile())).collect());
 static COMPOSITES: LazyLock<Composites> = LazyLock::new(Composites::new);
 
-struct Optimiser {
+struct Optimiser<'c> {
+    cx: &'c Context,
     rewrites: Vec<Rewrite<Term, Facts>>,
     /// Those that leave transposes where they are.
     settled: Vec<Rewrite<Term, Facts>>,
     structural: Vec<structure::Structural>,
-    level: Level,
-    machine: Machine,
     model: CostModel,
     /// Those that are looked for.
     composites: Option<&'static Composites>,
-    /// Threads; 0 for as many as there are cores.
-    jobs: usize,
     done: HashMap<Key, Arc<Optimised>>,
     report: Report,
 }
@@ -173,22 +164,20 @@ struct Optimised {
     work: u64,
 }
 
-impl Optimiser {
-    fn new(level: Level, machine: Machine, without: &[String]) -> Optimiser {
-        let wanted = |name: &str| !without.iter().any(|w| w == name);
-        let rules = || COMPILED.iter().filter(|(r, _)| level.uses(r) && wanted(r.name));
+impl<'c> Optimiser<'c> {
+    fn new(cx: &'c Context) -> Optimiser<'c> {
+        let wanted = |name: &str| !cx.leaves_out(name);
+        let rules = || COMPILED.iter().filter(|(r, _)| cx.options.level.uses(r) && wanted(r.name));
         Optimiser {
+            cx,
             rewrites: rules().flat_map(|(_, rewrites)| rewrites.clone()).collect(),
             settled: rules()
                 .filter(|(r, _)| !r.moves_transposes())
                 .flat_map(|(_, rewrites)| rewrites.clone())
                 .collect(),
             structural: structure::RULES.iter().filter(|r| wanted(r.0)).copied().collect(),
-            level,
-            machine,
-            model: CostModel::new(machine),
+            model: CostModel::new(cx.machine),
             composites: None,
-            jobs: 1,
             done: HashMap::new(),
             report: Report::default(),
         }
@@ -234,7 +223,7 @@ impl Optimiser {
             }
         }
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let jobs = if self.jobs == 0 { cores() } else { self.jobs }.clamp(1, keys.len().max(1));
+        let jobs = if self.cx.options.jobs == 0 { cores() } else { self.cx.options.jobs }.clamp(1, keys.len().max(1));
         let next = AtomicUsize::new(0);
         let results: Mutex<BTreeMap<usize, Result<Optimised>>> = Mutex::default();
         let work = || {
@@ -279,7 +268,7 @@ impl Optimiser {
     /// Search with all rules, and with fewer: the model of costs knows nothing of fusion, so lowering's own plan decides between what they find.
     fn search(&self, func: &Func, known: &[Known]) -> Result<Optimised> {
         let constant: Vec<bool> = known.iter().map(|k| k.constant).collect();
-        let planned = |func: &Func, cost: u64| cost + cost::overhead(lower::traffic(func, &constant, self.machine));
+        let planned = |func: &Func, cost: u64| cost + cost::overhead(lower::traffic(func, &constant, self.cx));
         let (graph, classes) = encode(func, known.to_vec(), false);
         let roots: Vec<Id> = func.results().iter().map(|r| classes[r.0 as usize]).collect();
         let original: Vec<Id> = graph.classes().map(|c| c.id).collect();
@@ -321,7 +310,7 @@ impl Optimiser {
         mut graph: Graph,
         fired: &mut BTreeMap<String, usize>,
     ) -> Graph {
-        let (rounds, nodes) = self.level.limits();
+        let (rounds, nodes) = self.cx.options.level.limits();
         // Rules of one line, and between rounds those that look at any number of operands.
         let mut left = rounds;
         while left > 0 {

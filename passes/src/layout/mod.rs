@@ -6,7 +6,7 @@
 mod rewrite;
 mod round;
 
-use crate::{Machine, Result, lower::blocked};
+use crate::{Context, Machine, Result, lower::blocked};
 use numrsc_ir::{Dim, Func, Op, Type, Value};
 use rewrite::Rewrite;
 
@@ -20,12 +20,13 @@ const DEPTHWISE_PRODUCT_WON: i64 = 10;
 const ROUNDS: usize = 8;
 
 /// The function with blocks of channels where they pay.
-pub fn layout(func: &Func, machine: Machine) -> Result<Func> {
+pub fn layout(func: &Func, cx: &Context) -> Result<Func> {
+    let machine = cx.machine;
     let func = round::rounded(func, machine)?;
     let mut choice = Choice::new(&func, machine);
     choice.improve();
     choice.drop_regions_that_cost();
-    Rewrite::new(&func, machine, &choice.blocked).run(&|f| layout(f, machine))
+    Rewrite::new(&func, machine, &choice.blocked).run(&|f| layout(f, cx))
 }
 
 /// The function without the blocks that lowering has no kernels for.

@@ -393,7 +393,7 @@ impl Pair<'_> {
 
 /// The rows of a tile.
 fn height(cx: &Cx<'_>, attention: &Attention, length: &Dim) -> i64 {
-    i64::from(Tile::new(cx.shared.machine, cx.dtype(attention.scores.value), length).rows)
+    i64::from(Tile::new(cx.shared.context.machine, cx.dtype(attention.scores.value), length).rows)
 }
 
 /// The rows of a block.
@@ -414,7 +414,7 @@ fn write(cx: &mut Cx<'_>, v: Value, index: &[Dim], (column, columns): (&Sym, &Di
     let mut reads = Reads::default();
     cx.reads(v, index, &mut reads);
     let widest = reads.widest.max(scalar::memory(dtype).size() as u32);
-    let lanes = if reads.scalars_only { 1 } else { cx.shared.machine.lanes(widest) };
+    let lanes = if reads.scalars_only { 1 } else { cx.shared.context.machine.lanes(widest) };
     let lanes = cx.lanes_along(column, lanes, &reads);
     let (zero, end) = (cx.b.i64(0), cx.uniform(columns));
     cx.by_vectors(column, (zero, end), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {

@@ -226,8 +226,8 @@ impl<'p> Product<'p> {
     fn steps(&self, cx: &mut Cx<'_>, sizes: &Sizes) -> i64 {
         let is_constant = matches!(cx.scope.func.node(self.right.0).op, Op::Const { .. });
         let steps = match (cx.dtype(self.left.0), cx.dtype(self.right.0)) {
-            (DType::U8, DType::I8) if cx.shared.machine.quads => 4,
-            (DType::I8 | DType::I16, DType::I8 | DType::I16) if cx.shared.machine.pairs => 2,
+            (DType::U8, DType::I8) if cx.shared.context.machine.quads => 4,
+            (DType::I8 | DType::I16, DType::I8 | DType::I16) if cx.shared.context.machine.pairs => 2,
             _ => 1,
         };
         if !self.narrow || !is_constant || steps == 1 {
@@ -296,7 +296,7 @@ impl<'p> Product<'p> {
             Some(((_, last), outer)) => (last.clone(), Dim::product(outer.iter().map(|(_, n)| n))),
             None => (Dim::ONE, Dim::ONE),
         };
-        let width = Tile::new(cx.shared.machine, cx.dtype(self.epilogue.product), &last).width();
+        let width = Tile::new(cx.shared.context.machine, cx.dtype(self.epilogue.product), &last).width();
         let count = cx.shared.size(&last.ceil_div(&Dim::Const(width)));
         let steps = self.steps(cx, sizes);
         let depth = &Dim::product(&sizes.depth).ceil_div(&Dim::Const(steps)) * &Dim::Const(steps);
@@ -403,7 +403,7 @@ impl<'p> Product<'p> {
             positions
         });
         let mut row_loops = rows.loops.clone();
-        let height = i64::from(Tile::new(cx.shared.machine, cx.dtype(epilogue.product), &Dim::ONE).rows);
+        let height = i64::from(Tile::new(cx.shared.context.machine, cx.dtype(epilogue.product), &Dim::ONE).rows);
         let most = NEAR_BYTES / scalar::memory(cx.dtype(self.right.0)).size();
         let stays_near = Dim::product(sizes.columns.iter().chain(&sizes.depth)).as_const().is_some_and(|n| n <= most);
         let neighbours = stays_near.then(|| last_of(&row_loops, 2 * height)).flatten();
@@ -478,7 +478,7 @@ impl<'p> Product<'p> {
             row: rows.row.clone(),
             rows: rows.count.clone(),
             most_rows: rows.most,
-            tile: Tile::new(cx.shared.machine, dtype, &count),
+            tile: Tile::new(cx.shared.context.machine, dtype, &count),
             column,
             panel,
             within,

@@ -87,7 +87,7 @@ impl Conv {
         let Op::Conv { strides, dilations, spread, low, high, groups, .. } = &node.op else {
             unreachable!("a convolution")
         };
-        let machine = shared.machine;
+        let machine = shared.context.machine;
         let narrow = narrow_operands(frame.scope.func, node);
         let [x, w] = narrow.unwrap_or([node.args[0], node.args[1]]);
         let mut shape = |v: Value| frame.scope.shape(v).iter().map(|d| shared.size(d)).collect::<Vec<Dim>>();
@@ -152,7 +152,7 @@ impl Conv {
             (cx.variable(&self.group_outputs), cx.variable(&self.pixels()), cx.variable(&self.group_channels));
         let sym = |s: &Sym| Dim::sym(s.clone());
         let channel = &(&sym(&group) * &self.group_channels) + &sym(&depth);
-        let tile = Tile::new(cx.shared.machine, self.dtype, &self.pixels());
+        let tile = Tile::new(cx.shared.context.machine, self.dtype, &self.pixels());
         let (panel, within) = (cx.fresh(false), cx.fresh(false));
         let pixel = &(&sym(&panel) * &Dim::Const(tile.width())) + &sym(&within);
         let b_position = &(&(&(&sym(&image) * &self.channels) + &channel) * &self.pixels()) + &pixel;
@@ -187,7 +187,7 @@ impl Conv {
     }
 
     fn lanes(&self, cx: &Cx<'_>) -> u32 {
-        cx.shared.machine.lanes(scalar::number(self.dtype).size().max(scalar::memory(self.dtype).size()) as u32)
+        cx.shared.context.machine.lanes(scalar::number(self.dtype).size().max(scalar::memory(self.dtype).size()) as u32)
     }
 
     /// A view of a buffer at a position in it.
@@ -221,9 +221,9 @@ impl Conv {
         let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
         let output = cx.parameter(Ty::PTR, Arg::Output);
         let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
-        let tile = Tile::new(cx.shared.machine, self.dtype, &self.pixels());
+        let tile = Tile::new(cx.shared.context.machine, self.dtype, &self.pixels());
         let (lanes, width) = (tile.lanes, tile.width());
-        let device = cx.shared.device;
+        let device = cx.shared.context.device;
         let packed_elements = if device { PACKED_ON_DEVICE } else { PACKED };
         let fitting = self.depth().as_const().map_or(width, |d| packed_elements / d.max(1));
         let block = (fitting / width).clamp(1, 8) * width;
@@ -457,7 +457,7 @@ impl Conv {
             copy(cx, lanes, false, low, middle);
         }
         // A few elements are loaded at once where that is one instruction.
-        let by_mask = lanes > 1 && cx.shared.machine.vector_bytes > 16 && !cx.shared.sanitize;
+        let by_mask = lanes > 1 && cx.shared.context.machine.vector_bytes > 16 && !cx.shared.context.options.sanitize;
         copy(cx, if by_mask { lanes } else { 1 }, by_mask, middle, high);
         fill(cx, high, to);
     }

@@ -89,8 +89,8 @@ pub(crate) struct Cx<'c> {
 
 impl<'c> Cx<'c> {
     pub(crate) fn new(b: &'c mut Builder, shared: &'c mut Shared, scope: &'c Scope<'c>, home: Home<'c>) -> Cx<'c> {
-        b.halves = shared.machine.halves;
-        b.fused = shared.machine.fused;
+        b.halves = shared.context.machine.halves;
+        b.fused = shared.context.machine.fused;
         Cx {
             b,
             shared,
@@ -177,7 +177,7 @@ impl<'c> Cx<'c> {
 
     /// In artifacts that check themselves: fail unless `index .. index + lanes` lies in a buffer of that many elements.
     pub(crate) fn check_bounds(&mut self, length: &Dim, index: V, lanes: u32, readable_if_empty: bool) {
-        if !self.shared.sanitize || matches!(self.home, Home::Entry { .. }) {
+        if !self.shared.context.options.sanitize || matches!(self.home, Home::Entry { .. }) {
             return;
         }
         let code = self.shared.message("an access outside of a buffer: a bug of the compiler");

@@ -8,6 +8,7 @@ mod order;
 mod traffic;
 
 use super::{
+    ATTENTION,
     attention::Attention,
     entry::only_reads_first,
     epilogue::{Epilogue, Order},
@@ -224,7 +225,7 @@ impl<'f> Fuser<'f> {
     /// Let what a product sums over be computed inside of its kernel, if that is a function of the rows of another product. To what is computed
     /// on the way, the first product is the home.
     fn look_for_attention(&mut self, v: Value) {
-        if !self.shared.attention || self.inner.contains(&v) {
+        if self.shared.context.leaves_out(ATTENTION) || self.inner.contains(&v) {
             return;
         }
         let Some(attention) = Attention::find(self, v) else { return };
@@ -576,7 +577,7 @@ impl<'f> Fuser<'f> {
         let reduces = matches!(self.func.node(home).op, Op::Reduce { .. });
         let is_vector = |s: &Sym| {
             let lanes = self.extents[s].as_const().and_then(|n| u32::try_from(n).ok());
-            reduces && lanes.is_some_and(|n| n.is_power_of_two() && n <= self.shared.machine.lanes(8))
+            reduces && lanes.is_some_and(|n| n.is_power_of_two() && n <= self.shared.context.machine.lanes(8))
         };
         let mut variables = domain.iter().filter_map(Dim::as_sym).rev();
         variables.next().is_none_or(|last| mentioned(last) || is_vector(last)) && variables.all(mentioned)

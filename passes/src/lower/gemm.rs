@@ -488,7 +488,7 @@ impl Gemm {
         let all =
             limit.is_none() && (!self.b.padded || self.columns.as_const().is_some_and(|n| n % self.tile.width() == 0));
         // What becomes of a sum is long: where code should be small, it is there once.
-        let by_rows = self.out.scalars_only || cx.shared.device;
+        let by_rows = self.out.scalars_only || cx.shared.context.device;
         if all && !by_rows {
             return self.put_vectors(cx, at, &sums, None);
         }
@@ -511,7 +511,11 @@ impl Gemm {
     /// Finish the sums of the columns there are.
     fn put_rest(&self, cx: &mut Cx<'_>, at: &At, sums: &[V]) {
         let Cx { shared, .. } = cx;
-        if !shared.machine.masks || shared.sanitize || shared.device || !self.out.in_order(&self.column) {
+        if !shared.context.machine.masks
+            || shared.context.options.sanitize
+            || shared.context.device
+            || !self.out.in_order(&self.column)
+        {
             return self.put_rows(cx, at, sums);
         }
         let limit = cx.uniform(&self.columns);
@@ -524,7 +528,7 @@ impl Gemm {
         let width = cx.b.i64(self.tile.width());
         let start = cx.b.mul(at.panel, width);
         // What becomes of a sum may be a long chain: two at once keep the processor busy, if there are registers for it.
-        let fits = cx.shared.machine.registers >= 32 && self.tile.lanes > 1;
+        let fits = cx.shared.context.machine.registers >= 32 && self.tile.lanes > 1;
         let pairs = limit.is_none() && fits && vectors.is_multiple_of(2);
         let (together, lanes) = match pairs && self.out.in_order(&self.column) {
             true => (2, 2 * self.tile.lanes),

@@ -327,11 +327,11 @@ fn broadcast_index(of: &Dim, to: &Dim, index: &Dim) -> Dim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::{Options, tests::MACHINE};
+    use crate::{Context, lower::tests::MACHINE};
 
     #[test]
     fn sizes_with_names_that_are_merged_leave_no_division_in_addresses() {
-        let mut shared = Shared::new(&Options::new(MACHINE));
+        let mut shared = Shared::new(&Context::new(MACHINE));
         let half = |s: &str| &Dim::sym(s).floor_div(&Dim::Const(2)) + &Dim::ONE;
         let (height, width) = (half("h"), half("w"));
         let mut shape = |sizes: &[&Dim]| -> Vec<Dim> { sizes.iter().map(|d| shared.size(d)).collect() };

@@ -26,13 +26,12 @@ mod tuning;
 mod weights;
 mod window;
 
-use crate::{Machine, Result, layout};
+use crate::{Context, Result, layout};
 use numrsc_ir::{
     DType, Func, Lit, Op, Scalar, ScalarFn, Tensor,
     kernel::{Block, Module, Stmt},
     scalar::{Call, Step},
 };
-use std::sync::Arc;
 
 pub(crate) use bounds::{fits, limits};
 pub(crate) use contract::packs;
@@ -41,27 +40,8 @@ pub(crate) use fuse::{Traffic, is_view};
 pub use tuning::{Choice, Tuning};
 pub use weights::{Piece, Sink, Stored, Weights};
 
-/// What lowering may choose by.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub machine: Machine,
-    /// For a device that runs one thread and has little memory: that counts more than time.
-    pub device: bool,
-    /// Check every access of memory at run time.
-    pub sanitize: bool,
-    /// Compute attention in one kernel where it can be.
-    pub attention: bool,
-    /// What convolutions may be off by; see [`TOLERANCE`].
-    pub tolerance: f64,
-    /// Schedules that are to be taken, by shape.
-    pub tuning: Option<Arc<Tuning>>,
-}
-
-impl Options {
-    pub fn new(machine: Machine) -> Options {
-        Options { machine, device: false, sanitize: false, attention: true, tolerance: TOLERANCE, tuning: None }
-    }
-}
+/// The name of what lowering does to attention: one kernel, in which no scores are written to memory.
+pub(crate) const ATTENTION: &str = "attention";
 
 /// The tolerance unless another one is asked for: what a convolution may be off by where it could be exact, relative to the largest sum of magnitudes
 /// `∑|x||w|` of an element of its result. It admits Winograd's F(2x2, 3x3), but not F(4x4, 3x3).
@@ -77,7 +57,7 @@ pub struct Lowered {
     pub memory: MemoryPlan,
     /// Bytes that kernels read and write in one run, loops counted once, for typical sizes.
     pub moved: u64,
-    /// What there was to choose; empty without [`Options::tuning`].
+    /// What there was to choose; empty without [`crate::Options::tuning`].
     pub choices: Vec<Choice>,
 }
 
@@ -99,13 +79,13 @@ fn launches(block: &Block) -> usize {
 }
 
 /// Lower a verified function.
-pub fn lower(func: &Func, options: &Options) -> Result<Lowered> {
-    let func = layout::without_odd_blocks(&func.without_dead_nodes(), options.machine)?;
-    entry::lower(&func, options)
+pub fn lower(func: &Func, cx: &Context) -> Result<Lowered> {
+    let func = layout::without_odd_blocks(&func.without_dead_nodes(), cx.machine)?;
+    entry::lower(&func, cx)
 }
 
 /// The kernels and bytes moved of a part of a function, of whose parameters some are constant.
-pub(crate) fn traffic(func: &Func, constant: &[bool], machine: Machine) -> Traffic {
+pub(crate) fn traffic(func: &Func, constant: &[bool], cx: &Context) -> Traffic {
     let mut free: Vec<bool> = Vec::with_capacity(func.nodes().len());
     for node in func.nodes() {
         free.push(match &node.op {
@@ -113,7 +93,7 @@ pub(crate) fn traffic(func: &Func, constant: &[bool], machine: Machine) -> Traff
             _ => node.args.iter().all(|a| free[a.0 as usize]),
         });
     }
-    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(&Options::new(machine)));
+    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(cx));
     fusion.traffic(func, &|v| free[v.0 as usize])
 }
 

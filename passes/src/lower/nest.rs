@@ -313,7 +313,10 @@ impl Cx<'_> {
 
     /// Lanes along a variable for what reads this.
     pub(crate) fn lanes_along(&self, var: &Sym, most: u32, reads: &Reads) -> Lanes {
-        let masked = self.shared.machine.masks && !self.shared.sanitize && most > 1 && reads.in_order(var);
+        let masked = self.shared.context.machine.masks
+            && !self.shared.context.options.sanitize
+            && most > 1
+            && reads.in_order(var);
         Lanes { most, masked }
     }
 }

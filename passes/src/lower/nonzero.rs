@@ -39,7 +39,7 @@ impl Gemm {
         let listed = self.depth.len() == 1 && self.most_at_once().is_some();
         let far = self.b.length.as_const().is_some_and(|n| n * self.b.bytes() >= LEAST_BYTES);
         let alone = at.height == 1 && at.panels > 1;
-        self.rectified && far && alone && listed && !cx.shared.sanitize && !cx.shared.device
+        self.rectified && far && alone && listed && !cx.shared.context.options.sanitize && !cx.shared.context.device
     }
 
     /// How long a list may be.

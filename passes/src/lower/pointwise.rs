@@ -109,7 +109,7 @@ impl Pointwise<'_> {
             positions
         };
         let nest = cx.nest(&self.domain, &cuts, positions);
-        let vector = cx.shared.machine.lanes(Elem::F32.size() as u32);
+        let vector = cx.shared.context.machine.lanes(Elem::F32.size() as u32);
         let mut nest = cx.split_last(nest, vector, positions);
         let reads = reads_at(cx, &nest.index, nest.loops.last().map(|(var, _)| var));
         let to = (self.to)(&nest.index);
@@ -199,7 +199,7 @@ impl Pointwise<'_> {
         // A reduction whose result differs from lane to lane either runs its own lanes or ours, whichever reads consecutive elements.
         let steps = |positions: &[Dim], s: &Sym| positions.iter().filter(|p| step(p, s) == Some(1)).count();
         let stored = self.writes.iter().map(|(source, _)| scalar::memory(cx.dtype(*source)).size() as u32).max();
-        let lanes = cx.shared.machine.lanes(reads.widest.max(stored.unwrap_or(1)));
+        let lanes = cx.shared.context.machine.lanes(reads.widest.max(stored.unwrap_or(1)));
         // One that does not fill a vector cannot have its own.
         let is_short = |s: &Sym| cx.extents[s].as_const().is_some_and(|n| n < i64::from(lanes));
         for (index, last, positions) in reads.reductions.iter().filter(|_| !reads.share_lookups()) {

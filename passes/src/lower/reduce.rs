@@ -42,7 +42,7 @@ impl Cx<'_> {
             let shape = cx.shape(x);
             let at: Vec<Dim> = full_index(axes, index, &shape, &mut |size| Dim::sym(cx.variable(size)));
             cx.reads(x, &at, &mut reads);
-            let lanes = if reads.scalars_only { 1 } else { cx.shared.machine.lanes(reads.widest) };
+            let lanes = if reads.scalars_only { 1 } else { cx.shared.context.machine.lanes(reads.widest) };
             cx.reduce_here(x, f, axes, index, lanes)
         });
         self.b.step_in(inner);
@@ -146,7 +146,7 @@ impl Cx<'_> {
         }
         let mut reads = Reads::default();
         self.reads(x, at, &mut reads);
-        let lanes = self.shared.machine.lanes(reads.widest);
+        let lanes = self.shared.context.machine.lanes(reads.widest);
         (lanes > 1 && !reads.scalars_only).then_some(lanes)
     }
 

@@ -1,12 +1,12 @@
-//! What all kernels of a module share: names for sizes, messages, options.
-use super::{Choice, Options, Tuning};
-use crate::Machine;
+//! What all kernels of a module share: names for sizes, messages, what they are chosen by.
+use super::Choice;
+use crate::Context;
 use numrsc_ir::{
     Dim, Value,
     dim::{Atom, Sym},
     kernel::V,
 };
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 /// What the entry passes for a parameter of a kernel.
 #[derive(Clone, PartialEq, Debug)]
@@ -26,12 +26,7 @@ pub(crate) enum Arg {
 }
 
 pub(crate) struct Shared {
-    pub machine: Machine,
-    pub device: bool,
-    pub sanitize: bool,
-    pub attention: bool,
-    pub tolerance: f64,
-    pub tuning: Option<Arc<Tuning>>,
+    pub context: Context,
     /// What there was to choose, where there is a table.
     pub choices: Vec<Choice>,
     pub messages: Vec<String>,
@@ -48,14 +43,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(options: &Options) -> Shared {
+    pub(crate) fn new(context: &Context) -> Shared {
         Shared {
-            machine: options.machine,
-            device: options.device,
-            sanitize: options.sanitize,
-            attention: options.attention,
-            tolerance: options.tolerance,
-            tuning: options.tuning.clone(),
+            context: context.clone(),
             choices: vec![],
             messages: vec![],
             codes: HashMap::new(),

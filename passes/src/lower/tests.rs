@@ -1,11 +1,10 @@
 //! The checks of sanitized code notice a kernel that leaves its buffers: kernels with a planted bug, run by the interpreter.
 use super::{
-    Options,
     fuse::{Buffer, Scope},
     pointwise::Pointwise,
     shared::{Arg, Shared},
 };
-use crate::Machine;
+use crate::{Context, Machine};
 use numrsc_ir::{
     Dim, Value,
     kernel::{
@@ -18,15 +17,14 @@ use numrsc_ir::{
 };
 use std::collections::HashMap;
 
-pub(super) const MACHINE: Machine =
-    Machine { vector_bytes: 16, registers: 16, fused: true, halves: true, masks: false, pairs: true, quads: false };
+pub(super) const MACHINE: Machine = Machine::SSE2;
 
 const SIZE: i64 = 13;
 
 /// Negate a tensor, reading and writing that many elements too far; the messages of failures with it.
 fn negate(read: i64, write: i64, sanitize: bool) -> (Result<Vec<Filled>, Failure>, Vec<String>) {
     let func = parse("func(%0 \"x\": f32[n]) {\n  %1 = map %0 {f=neg(a0)} : f32[n]\n  return %1\n}\n").unwrap();
-    let mut shared = Shared::new(&Options { sanitize, ..Options::new(MACHINE) });
+    let mut shared = Shared::new(&Context::new(MACHINE).with(|o| o.sanitize = sanitize));
     let scope = Scope { func: &func, buffers: HashMap::from([(Value(0), Buffer { pointer: V(0) })]) };
     let kernel = Pointwise {
         domain: vec![Dim::sym("n")],

@@ -119,7 +119,7 @@ impl<'g> Operands<'g> {
         };
         let mut origin = |place: &Place| {
             // Checks are made of whole positions.
-            if cx.shared.sanitize {
+            if cx.shared.context.options.sanitize {
                 return Origin { pointer: place.pointer, position: Dim::ZERO };
             }
             let position = place.position.subst(&start);
@@ -231,7 +231,12 @@ impl<'g> Operands<'g> {
     /// columns are few): LLVM would load them all before, and run out of registers.
     pub(super) fn fetch_next(&self, cx: &mut Cx<'_>, at: &At, part: &Part, (round, rounds): (V, i64)) {
         let gemm = self.gemm;
-        if !gemm.b.padded || gemm.b.changes || gemm.a.changes || at.panels > 1 || cx.shared.sanitize || cx.shared.device
+        if !gemm.b.padded
+            || gemm.b.changes
+            || gemm.a.changes
+            || at.panels > 1
+            || cx.shared.context.options.sanitize
+            || cx.shared.context.device
         {
             return;
         }

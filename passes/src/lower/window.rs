@@ -196,7 +196,7 @@ impl Windows {
         }
         let middle = cx.variable(line);
         let bytes = scalar::number(self.dtype).size().max(scalar::memory(self.dtype).size());
-        let lanes = output.sink.lanes(line, cx.shared.machine.lanes(bytes as u32));
+        let lanes = output.sink.lanes(line, cx.shared.context.machine.lanes(bytes as u32));
         let at = place(&middle);
         let lanes = Lanes { most: lanes, masked: false };
         cx.by_vectors(&middle, (from, to), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {

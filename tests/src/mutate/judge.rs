@@ -106,8 +106,9 @@ fn judged(case: &Case) -> Result<Outcome, String> {
     }
     let live = func.without_dead_nodes();
     // Floats of 16 bits are kept wide where `Options::tolerance` lets them.
-    let wide = caught("widening", || numrsc_passes::widen(&live, numrsc_passes::lower::TOLERANCE))?
-        .map_err(|e| format!("widening fails: {e}"))?;
+    let wide =
+        caught("widening", || numrsc_passes::widen(&live, &numrsc_passes::Context::new(numrsc_passes::Machine::AVX2)))?
+            .map_err(|e| format!("widening fails: {e}"))?;
     let (mut runs, mut failing) = (0, 0);
     for sizes in SIZES {
         let Some(inputs) = inputs(case, &func, sizes) else { continue };
@@ -130,8 +131,8 @@ fn name(generator: Generator, sanitize: bool) -> String {
 
 /// LLVM as it compiles by default, Cranelift with all roundings that the types ask for.
 fn way(generator: Generator, sanitize: bool) -> Options {
-    let options = Options { sanitize, ..options(generator) };
-    if generator == Generator::Llvm { options } else { Options { tolerance: 0.0, ..options } }
+    let options = options(generator).with(|o| o.sanitize = sanitize);
+    if generator == Generator::Llvm { options } else { options.with(|o| o.tolerance = 0.0) }
 }
 
 fn run(model: &Model, inputs: &[Data]) -> Result<Vec<Data>, String> {

@@ -105,7 +105,7 @@ impl<'c> Direct<'c> {
         let chunks = conv.chunks(&blocks, UNITS, conv.panels()[0].count);
         let halo = conv.padded.then(|| Halo::new(conv, rows));
         let part = part(conv);
-        let registers = i64::from(shared.machine.registers);
+        let registers = i64::from(shared.context.machine.registers);
         Direct { conv, input, output, halo, rows, blocks, chunks, part, registers }
     }
 
@@ -363,7 +363,7 @@ impl<'c> Direct<'c> {
         let pointer = cx.elements_behind(pixel.pointer, at, numbers.operand_bytes());
         let ty = Ty::vector(numbers.operand(), numbers.at_once() as u32);
         let Some(start) = &unit.start else { return cx.b.load(ty, pointer, behind) };
-        if cx.shared.sanitize {
+        if cx.shared.context.options.sanitize {
             let before = cx.uniform(&(start + &pixel.offset));
             let position = cx.b.add(before, at);
             let position = cx.b.add(position, behind);

@@ -94,7 +94,7 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue
         }
         Schedule::Depthwise => {
             let packed = entry.place_weights(&conv.packed_weights(weights(frame, conv.w)));
-            let depthwise = Depthwise::new(&conv, entry.shared.machine.registers);
+            let depthwise = Depthwise::new(&conv, entry.shared.context.machine.registers);
             (depthwise.kernel(&mut entry.shared, frame, epilogue, packed), None)
         }
         Schedule::Direct { bytes } => {

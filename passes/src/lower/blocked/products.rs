@@ -146,7 +146,10 @@ impl Products {
     /// Fetch a share of the weights that follow: all tiles of a block together fetch what the next round over them reads. A few pixels do nothing but
     /// read, and what is fetched by hand would only get in the way.
     fn fetch_next(&self, cx: &mut Cx<'_>, tile: &Tile, w_at: V) {
-        if tile.count == 1 && tile.pixels <= FEW_PIXELS || cx.shared.sanitize || cx.shared.device {
+        if tile.count == 1 && tile.pixels <= FEW_PIXELS
+            || cx.shared.context.options.sanitize
+            || cx.shared.context.device
+        {
             return;
         }
         let lines = ceil_div(

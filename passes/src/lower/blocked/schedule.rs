@@ -74,8 +74,10 @@ impl Schedule {
 
     /// What the table says, where there is one and it knows the convolution; else what suits it by the costs.
     pub(super) fn choose(shared: &mut Shared, frame: &Frame<'_>, conv: &Conv, product: Value) -> Schedule {
-        let all = Schedule::all(conv, weights(frame, conv.w), shared.tolerance);
-        let Some(tuning) = shared.tuning.as_ref().filter(|_| conv.numbers == Numbers::Floats) else { return all[0] };
+        let all = Schedule::all(conv, weights(frame, conv.w), shared.context.options.tolerance);
+        let Some(tuning) = shared.context.options.tuning.as_ref().filter(|_| conv.numbers == Numbers::Floats) else {
+            return all[0];
+        };
         let Some(func) = alone(frame.scope.func, frame.scope.func.node(product)).filter(|_| all.len() > 1) else {
             return all[0];
         };

@@ -121,7 +121,7 @@ impl<'c> Winograd<'c> {
         // What is left of the pairs belongs to no part.
         let most_chunks = if conv.out_vectors % 2 == 0 { conv.out_vectors / 2 } else { 1 };
         let chunks = conv.chunks(&blocks, UNITS, most_chunks);
-        let registers = i64::from(shared.machine.registers);
+        let registers = i64::from(shared.context.machine.registers);
         Winograd { conv, transform, grid, count, most, blocks, chunks, registers }
     }
 

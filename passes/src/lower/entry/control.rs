@@ -188,7 +188,7 @@ impl Entry {
 
     /// End the run if somebody wants that. A device has nobody who could.
     fn poll(&mut self) {
-        if self.shared.device {
+        if self.shared.context.device {
             return;
         }
         let (wanted, zero) = (self.context_slot(Ty::I64, context::CANCEL), self.b.i64(0));
@@ -363,7 +363,7 @@ impl Entry {
         let id = match self.copy {
             Some(id) => id,
             None => {
-                let lanes = self.shared.machine.vector_bytes.max(1);
+                let lanes = self.shared.context.machine.vector_bytes.max(1);
                 let id = self.function(copy_kernel(lanes));
                 self.copy = Some(id);
                 id

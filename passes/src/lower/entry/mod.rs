@@ -9,14 +9,14 @@ mod sequence;
 mod sizes;
 
 use super::{
-    Lowered, Options,
+    Lowered,
     cx::{Cx, Home},
     fuse::{Buffer, Fusion, Scope, fuse, is_statement},
     pointwise::Kernel,
     shared::{Arg, Shared},
     weights::{Stored, Weights},
 };
-use crate::{Error, Result};
+use crate::{Context, Error, Result};
 pub(super) use control::only_reads_first;
 pub(super) use memory::Memory;
 use memory::Plan;
@@ -30,8 +30,8 @@ use sizes::Sizes;
 use std::collections::{HashMap, HashSet};
 
 /// Lower a verified function to a module whose last function is the entry.
-pub(crate) fn lower(func: &Func, options: &Options) -> Result<Lowered> {
-    let mut entry = Entry::new(options);
+pub(crate) fn lower(func: &Func, cx: &Context) -> Result<Lowered> {
+    let mut entry = Entry::new(cx);
     entry.run_main(func)?;
     match entry.shared.refused.take() {
         Some(message) => Err(Error::Unsupported(message)),
@@ -95,12 +95,12 @@ pub(crate) struct Frame<'f> {
 }
 
 impl Entry {
-    fn new(options: &Options) -> Entry {
+    fn new(cx: &Context) -> Entry {
         let b = Builder::new(Kind::Entry, &[Ty::PTR]);
         let context = b.params()[0];
         Entry {
             b,
-            shared: Shared::new(options),
+            shared: Shared::new(cx),
             context,
             functions: vec![],
             known: HashMap::new(),
@@ -133,7 +133,8 @@ impl Entry {
         let inputs = self.context_slot(Ty::PTR, context::INPUTS);
         let outputs = self.context_slot(Ty::PTR, context::OUTPUTS);
         let weights = self.context_slot(Ty::PTR, context::WEIGHTS);
-        let threads = if self.shared.device { self.b.i64(1) } else { self.context_slot(Ty::I64, context::THREADS) };
+        let threads =
+            if self.shared.context.device { self.b.i64(1) } else { self.context_slot(Ty::I64, context::THREADS) };
         let mut args = Vec::new();
         for (i, p) in func.params().into_iter().enumerate() {
             let base = i as i64 * context::TENSOR_SLOTS;

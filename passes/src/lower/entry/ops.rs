@@ -176,10 +176,11 @@ impl Entry {
         let func = frame.scope.func;
         let users = |v: Value| &frame.users[v.0 as usize];
         let packs = |u: &Value, v: Value| {
-            contract::packs(func, func.node(*u), v) || blocked::packs(func, func.node(*u), v, self.shared.machine)
+            contract::packs(func, func.node(*u), v)
+                || blocked::packs(func, func.node(*u), v, self.shared.context.machine)
         };
         let packed = |v: Value| !users(v).is_empty() && users(v).iter().all(|u| packs(u, v));
-        let machine = self.shared.machine;
+        let machine = self.shared.context.machine;
         let narrow = |w: Value| users(w).iter().all(|u| blocked::packs(func, func.node(*u), v, machine));
         let packed_after = |&w: &Value| widened_weight(func, w).is_some() && (packed(w) || narrow(w));
         let all_widened = !users(v).is_empty() && users(v).iter().all(packed_after);
