@@ -1,25 +1,24 @@
-//! What `compare` measured, and how it is told.
+//! The results of `compare` and their tables.
 use crate::{
     driver::Result,
     peers::Peer,
     rounds::{Side, one_line, or_nan},
-    table::{Table, short},
+    table::{Format, Table, short},
 };
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
 
-/// A model at a number of threads. What went wrong takes the place of what was measured.
+/// A model at a number of threads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// When and on what.
+    /// Date, machine and load.
     pub measured: String,
     pub model: String,
     pub threads: usize,
     pub quantised: bool,
-    /// Of products and convolutions of floats.
+    /// Floating-point operations of its matrix products and convolutions.
     #[serde(deserialize_with = "or_nan")]
     pub gflop: f64,
-    /// What the processor can do with so many threads.
+    /// Peak of the processor at this number of threads.
     #[serde(deserialize_with = "or_nan")]
     pub peak_gflops: f64,
     pub ours: Result<Side>,
@@ -28,7 +27,7 @@ pub struct Row {
 
 type Metric = fn(&Side) -> f64;
 
-/// What is compared besides the time of a run.
+/// Metrics besides the time of a run.
 const METRICS: [(&str, &str, Metric); 5] = [
     ("cold start", "ms", |side| side.first_output_ms),
     ("cold start (ours as a program)", "ms", |side| side.alone_ms.unwrap_or(side.first_output_ms)),
@@ -49,12 +48,12 @@ impl Row {
         Some(metric(theirs) / metric(ours)).filter(|r| r.is_finite())
     }
 
-    /// How often as fast we are.
+    /// Their time per run ÷ ours.
     pub fn speed(&self, peer: Peer) -> Option<f64> {
         self.ratio(peer, RUN)
     }
 
-    /// Why there is no number, in a word.
+    /// A word for the table where there is no number.
     pub fn failure(&self, peer: Peer) -> &'static str {
         match (&self.ours, self.of(peer)) {
             (_, Some(Err(message))) if message.starts_with("outputs differ") => "wrong",
@@ -71,7 +70,7 @@ impl Row {
     }
 }
 
-/// The peers of all rows, in the order in which they first come.
+/// The peers of all rows, in order of first appearance.
 pub fn peers(rows: &[Row]) -> Vec<Peer> {
     let mut peers = vec![];
     for (peer, _) in rows.iter().flat_map(|row| &row.peers) {
@@ -90,51 +89,56 @@ pub fn thread_counts(rows: &[Row]) -> Vec<usize> {
     counts
 }
 
-/// NaN of none.
+/// NaN if there are no ratios.
 pub fn geometric_mean(ratios: impl IntoIterator<Item = f64>) -> f64 {
     let logs: Vec<f64> = ratios.into_iter().map(f64::ln).collect();
     (logs.iter().sum::<f64>() / logs.len() as f64).exp()
 }
 
 /// All tables, for each number of threads.
-pub fn tables(rows: &[Row], markdown: bool) -> String {
-    let render = |table: &Table| if markdown { table.markdown() } else { table.plain() };
+pub fn tables(rows: &[Row], format: Format) -> String {
     let mut text = String::new();
-    let mut say = |part: String| text.write_fmt(format_args!("{part}\n")).expect("a text takes everything");
     let peers = peers(rows);
-    if let Some(row) = rows.first() {
-        say(format!("Measured on {}.\n", row.measured));
-    }
-    for threads in thread_counts(rows) {
-        let rows: Vec<&Row> = rows.iter().filter(|row| row.threads == threads).collect();
-        let peak = short(rows[0].peak_gflops);
-        say(format!("{threads} thread{}, peak {peak} GFLOP/s:\n", if threads == 1 { "" } else { "s" }));
-        say(render(&summary(&rows, &peers)));
-        say(render(&speeds(&rows, &peers)));
+    for (title, rows) in by_threads(rows) {
+        text += &format.note(&format!("{title}:\n"));
+        text += &(summary(&rows, &peers).render(format) + "\n");
+        text += &(speeds(&rows, &peers).render(format) + "\n");
         for (name, unit, metric) in METRICS {
-            if markdown {
-                say(format!("<details><summary>{name} of all engines, {unit}, {threads} threads</summary>\n"));
-            } else {
-                say(format!("{name}, {unit}:\n"));
-            }
-            say(render(&values(&rows, &peers, metric)));
-            if markdown {
-                say("</details>\n".into());
-            }
+            text += &format.note(&format!("{name}, {unit}, {title}:\n"));
+            text += &(values(&rows, &peers, metric).render(format) + "\n");
         }
-        say(remarks(&rows));
+        text += &format.note(&remarks(&rows));
     }
     text.trim_end().to_owned() + "\n"
 }
 
-/// One line per peer, on the whole, and one for the best of them, model by model. Losses are counted, and the worst is named.
+/// The summaries in Markdown, for the documentation.
+pub fn summaries(rows: &[Row]) -> String {
+    let peers = peers(rows);
+    let one = |(title, rows): (String, Vec<&Row>)| format!("{title}:\n\n{}", summary(&rows, &peers).render(Format::Markdown));
+    by_threads(rows).into_iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// The rows of each number of threads, under a title.
+fn by_threads(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+    let group = |threads| {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.threads == threads).collect();
+        let plural = if threads == 1 { "" } else { "s" };
+        (format!("{threads} thread{plural}, peak {} GFLOP/s", short(rows[0].peak_gflops)), rows)
+    };
+    thread_counts(rows).into_iter().map(group).collect()
+}
+
+/// One line per peer, and one for the best peer of each model. Losses are counted, and the worst is named.
 fn summary(rows: &[&Row], peers: &[Peer]) -> Table {
     let metrics: Vec<String> = METRICS.iter().map(|(name, ..)| format!("{name}, times less")).collect();
     let mut head = vec!["peer", "models it runs", "times as fast", "faster on", "worst", "quantised: times as fast"];
     head.extend(metrics.iter().map(String::as_str));
     let mut table = Table::new(&head);
+    let took_part = |peer: &&Peer| rows.iter().any(|row| row.of(**peer).is_some());
+    let peers: Vec<Peer> = peers.iter().filter(took_part).copied().collect();
     let each = peers.chunks(1).map(|peer| (peer[0].title(), peer));
-    for (title, peers) in each.chain((peers.len() > 1).then_some(("the best of them", peers))) {
+    for (title, peers) in each.chain((peers.len() > 1).then_some(("the best of them", &peers[..]))) {
         let ratio = |row: &Row, metric| peers.iter().filter_map(|&p| row.ratio(p, metric)).min_by(f64::total_cmp);
         let speeds = |quantised: bool| {
             let rows = rows.iter().filter(move |row| row.quantised == quantised);
@@ -160,7 +164,7 @@ fn summary(rows: &[&Row], peers: &[Peer]) -> Table {
     table
 }
 
-/// One line per model: our numbers, and how often as fast we are as each peer.
+/// One line per model: our numbers, and our speed relative to each peer.
 fn speeds(rows: &[&Row], peers: &[Peer]) -> Table {
     let times: Vec<String> = peers.iter().map(|peer| format!("× {}", peer.title())).collect();
     let mut head = vec!["model", "run ms", "% of FMA peak"];
@@ -181,7 +185,7 @@ fn speeds(rows: &[&Row], peers: &[Peer]) -> Table {
     table
 }
 
-/// What each engine needs of something.
+/// A metric of all engines, one line per model.
 fn values(rows: &[&Row], peers: &[Peer], metric: Metric) -> Table {
     let mut head = vec!["model", "numrsc"];
     head.extend(peers.iter().map(|peer| peer.title()));
@@ -195,7 +199,7 @@ fn values(rows: &[&Row], peers: &[Peer], metric: Metric) -> Table {
     table
 }
 
-/// What is behind the words in place of numbers.
+/// The messages behind the words that take the place of numbers.
 fn remarks(rows: &[&Row]) -> String {
     let mut text = String::new();
     for row in rows {
@@ -242,7 +246,7 @@ mod tests {
             row("lost", 20.0, Ok(10.0)),
             row("odd", 20.0, Err("outputs differ: output 0".into())),
         ];
-        let text = tables(&rows, true);
+        let text = tables(&rows, Format::Markdown);
         assert!(text.contains("| ONNX Runtime | 2 of 3 | 1.41 | 1 of 2 | 0.50 (lost) | - |"), "{text}");
         assert!(text.contains("| won | 20.0 | 50.0 | 4.00 |"), "{text}");
         assert!(text.contains("| odd | 20.0 | 50.0 | wrong |"), "{text}");
@@ -251,7 +255,7 @@ mod tests {
             row.peers.push((Peer::OpenVino, Ok(Side { run_ms: 5.0, ..row.ours.clone().unwrap() })));
             row
         };
-        let text = tables(&rows.clone().map(beaten), true);
+        let text = tables(&rows.clone().map(beaten), Format::Markdown);
         assert!(text.contains("| the best of them | 3 of 3 | 0.25 | 0 of 3 | 0.25 ("), "{text}");
         let line = serde_json::to_string(&rows[2]).unwrap();
         assert_eq!(serde_json::from_str::<Row>(&line).unwrap().failure(Peer::Ort), "wrong");

@@ -6,6 +6,7 @@ use crate::{
     flops,
     ort::{Library, Session},
     raw::{self, RawTensor},
+    table::Format,
 };
 use numrsc::{
     compile::Options,
@@ -32,8 +33,8 @@ pub struct Args {
     /// The shared library of ONNX Runtime.
     #[arg(long)]
     pub library: Option<PathBuf>,
-    #[arg(long)]
-    pub markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    pub format: Format,
 }
 
 impl Args {

@@ -1,6 +1,32 @@
-//! Tables: aligned for people, or as Markdown for the documentation.
+//! Tables, as aligned text, Markdown or tab-separated values.
 
-/// Rows of cells. The first column is text, the others are numbers.
+/// How tables are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Aligned columns.
+    #[default]
+    Text,
+    Markdown,
+    /// Tab-separated values, for the data files in `benches/results`; lines that start with `#` are comments.
+    Tsv,
+}
+
+impl Format {
+    /// Prints text that accompanies a table.
+    pub fn print_note(self, text: &str) {
+        print!("{}", self.note(text));
+    }
+
+    /// Text that accompanies a table.
+    pub fn note(self, text: &str) -> String {
+        match self {
+            Format::Tsv => text.lines().filter(|line| !line.is_empty()).map(|line| format!("# {line}\n")).collect(),
+            Format::Text | Format::Markdown => format!("{text}\n"),
+        }
+    }
+}
+
+/// The first column is text, the others are numbers.
 #[derive(Debug, Default)]
 pub struct Table {
     head: Vec<String>,
@@ -12,23 +38,22 @@ impl Table {
         Table { head: head.iter().map(ToString::to_string).collect(), rows: vec![] }
     }
 
-    /// Cells that are missing stay empty.
+    /// Adds a row; missing cells stay empty.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut cells: Vec<String> = cells.into_iter().collect();
         cells.resize(self.head.len().max(cells.len()), String::new());
         self.rows.push(cells);
     }
 
-    pub fn markdown(&self) -> String {
+    fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule: Vec<String> = (0..self.head.len()).map(|i| if i == 0 { "---" } else { "---:" }.into()).collect();
         let rows: String = self.rows.iter().map(|row| line(row)).collect();
         format!("{}{}{rows}", line(&self.head), line(&rule))
     }
 
-    pub fn plain(&self) -> String {
+    fn text(&self) -> String {
         let all = || std::iter::once(&self.head).chain(&self.rows);
-        // A long last cell is a remark, which needs no column.
         let width = |i: usize| all().filter_map(|row| row.get(i)).map(|c| c.chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
         let cell = |(i, text): (usize, &String)| match widths[i] {
@@ -39,12 +64,24 @@ impl Table {
         all().map(line).collect()
     }
 
-    pub fn print(&self, markdown: bool) {
-        print!("{}", if markdown { self.markdown() } else { self.plain() });
+    fn tsv(&self) -> String {
+        std::iter::once(&self.head).chain(&self.rows).map(|cells| cells.join("\t") + "\n").collect()
+    }
+
+    pub fn render(&self, format: Format) -> String {
+        match format {
+            Format::Text => self.text(),
+            Format::Markdown => self.markdown(),
+            Format::Tsv => self.tsv(),
+        }
+    }
+
+    pub fn print(&self, format: Format) {
+        print!("{}", self.render(format));
     }
 }
 
-/// The middle one; NaN of none.
+/// NaN if there are no values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -55,7 +92,7 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// Three digits that count.
+/// Three significant digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         v if v.is_nan() => "-".into(),
@@ -82,7 +119,10 @@ mod tests {
         let mut table = Table::new(&["model", "ms"]);
         table.row(["a".into(), "1.5".into()]);
         table.row(["longer".into()]);
-        assert_eq!(table.markdown(), "| model | ms |\n| --- | ---: |\n| a | 1.5 |\n| longer |  |\n");
-        assert_eq!(table.plain(), "model    ms\na       1.5\nlonger     \n");
+        let markdown = "| model | ms |\n| --- | ---: |\n| a | 1.5 |\n| longer |  |\n";
+        assert_eq!(table.render(Format::Markdown), markdown);
+        assert_eq!(table.render(Format::Text), "model    ms\na       1.5\nlonger     \n");
+        assert_eq!(table.render(Format::Tsv), "model\tms\na\t1.5\nlonger\t\n");
+        assert_eq!(Format::Tsv.note("\nsmaller is better:\n"), "# smaller is better:\n");
     }
 }

@@ -17,7 +17,7 @@ use numrsc_benches::{
     ort::{Library, Session},
     raw::{self, RawTensor},
     results::geometric_mean,
-    table::{Table, short},
+    table::{Format, Table, short},
 };
 use numrsc_ir::{DType, Data, Tensor, eval};
 use numrsc_tests::rng::Rng;
@@ -38,8 +38,8 @@ struct Args {
     /// Another ONNX Runtime than that of the corpus.
     #[arg(long)]
     library: Option<PathBuf>,
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 /// Nothing depends on it.
@@ -81,18 +81,18 @@ fn all(args: &Args) -> Result<()> {
         eprintln!("{}", cells.join("  "));
         table.row(cells);
     }
-    table.print(args.markdown);
+    table.print(args.format);
     for (kind, ratios) in ["largest", "mean"].iter().zip(&ratios) {
         let above = ratios.iter().filter(|r| **r > 2.0).count();
         let (mean, worst) = (geometric_mean(ratios.iter().copied()), ratios.iter().copied().fold(0.0, f64::max));
-        println!(
-            "- {kind} error: {} times theirs on the whole, at most {}; above 2 on {above} of {}",
+        args.format.print_note(&format!(
+            "- {kind} error: {} times that of ONNX Runtime in the geometric mean, at most {}; above 2 on {above} of {}",
             short(mean),
             short(worst),
             ratios.len()
-        );
+        ));
     }
-    println!("- the evaluator confirmed the judge of {judged} models");
+    args.format.print_note(&format!("- the evaluator confirmed the f64 reference of {judged} models"));
     Ok(())
 }
 

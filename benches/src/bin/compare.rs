@@ -1,8 +1,8 @@
-//! How we do next to other engines, on every model of the corpus.
+//! Compares numrsc with other engines on every model of the corpus.
 //!
-//! `cargo run --release -p numrsc-benches --bin compare [NAME…]`. Installs the peers below the target directory, lets all engines take turns, each run in a
-//! process of its own, and writes tables and a chart. Ratios are theirs ÷ ours: above 1 is better for us. A peer whose outputs are not those of ONNX Runtime
-//! gets a remark instead of a number.
+//! `cargo run --release -p numrsc-benches --bin compare [NAME…]`. Installs the peers below the target directory, runs all
+//! engines alternately, each run in a process of its own, and writes tables and a chart. Ratios are theirs ÷ ours: above 1
+//! is better for us. A peer whose outputs differ from those of ONNX Runtime gets a remark instead of a number.
 use clap::Parser;
 use numrsc::conformance::Settings;
 use numrsc_benches::{
@@ -12,6 +12,7 @@ use numrsc_benches::{
     peers::{self, Installed, Peer},
     results::{self, Row},
     rounds::{Contest, Contestant, Expected, Side, Timing},
+    table::Format,
 };
 use serde_json::Value;
 use std::{
@@ -21,7 +22,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Models next to other engines.
+/// Compares numrsc with other engines.
 #[derive(Parser)]
 struct Args {
     /// Only models whose name contains one of these.
@@ -29,7 +30,7 @@ struct Args {
     /// Threads of each engine.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     threads: Vec<usize>,
-    /// Whom to compare with.
+    /// The engines to compare with.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ort,openvino,tract,rten,iree")]
     peers: Vec<Peer>,
     #[command(flatten)]
@@ -37,23 +38,24 @@ struct Args {
     /// Write a line of JSON per model and number of threads to this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Measure nothing: tell again what --json wrote.
+    /// Measure nothing: print the results that --json wrote.
     #[arg(long, conflicts_with_all = ["json", "names"])]
     from: Option<PathBuf>,
-    /// Print the tables as Markdown.
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
     /// Draw the ratios into this SVG file.
     #[arg(long)]
     chart: Option<PathBuf>,
-    /// Write tables and chart into the documentation.
+    /// Publish: data in benches/results, summaries and chart in docs.
     #[arg(long)]
     docs: bool,
     #[arg(long, hide = true, num_args = 2)]
     prepare: Option<Vec<PathBuf>>,
 }
 
-/// How long the processor's peak is looked for.
+/// The name of the data file and of the block in the documentation.
+const BENCHMARK: &str = "compare";
+/// How long the processor's peak is measured.
 const PEAK_SECONDS: f64 = 2.0;
 
 fn main() -> ExitCode {
@@ -72,14 +74,18 @@ fn report(args: &Args) -> Result<()> {
     if rows.is_empty() {
         return Err("there is no such model".into());
     }
-    let charts = args.chart.iter().cloned().chain(args.docs.then(|| document::path("compare.svg")));
+    let charts = args.chart.iter().cloned().chain(args.docs.then(|| document::page("compare.svg")));
     for path in charts {
         fs::write(&path, chart::svg(&rows)).map_err(|e| format!("{}: {e}", path.display()))?;
     }
     if args.docs {
-        document::replace("compare", &results::tables(&rows, true))?;
+        let measured = &rows[0].measured;
+        document::write_data(BENCHMARK, measured, &results::tables(&rows, Format::Tsv))?;
+        let page = document::page("benchmarks.md");
+        document::write_headlines(&page, BENCHMARK, measured, &results::summaries(&rows))?;
     }
-    print!("{}", results::tables(&rows, args.markdown));
+    args.format.print_note(&format!("Measured on {}.\n", rows[0].measured));
+    print!("{}", results::tables(&rows, args.format));
     Ok(())
 }
 
@@ -89,7 +95,7 @@ fn read(path: &Path) -> Result<Vec<Row>> {
     text.lines().enumerate().map(row).collect()
 }
 
-/// Who takes part.
+/// The programs that take part.
 struct Engines {
     ours: PathBuf,
     peers: Vec<Installed>,
@@ -122,7 +128,7 @@ fn measure_all(args: &Args) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A model, at each number of threads.
+/// Measures a model at each number of threads.
 fn measure(folder: &Path, engines: &Engines, peaks: &[(usize, f64)], timing: &Timing) -> Result<Vec<Row>> {
     let prepared = driver::prepared(folder, timing.limit());
     let info = fs::read_to_string(folder.join("info.json")).unwrap_or_default();
@@ -155,7 +161,7 @@ fn measure(folder: &Path, engines: &Engines, peaks: &[(usize, f64)], timing: &Ti
     peaks.iter().map(row).collect()
 }
 
-/// What we and our peers take. Only those whose outputs are right are measured.
+/// Measures our program and all peers whose outputs are right.
 fn take_turns(
     folder: &Path,
     prepared: &Prepared,

@@ -12,7 +12,7 @@ use numrsc_benches::{
     driver::{self, Result, total_ms as total},
     exit_code,
     graphs::{self, Shape},
-    table::{Table, short},
+    table::{Format, Table, short},
 };
 use prost::Message;
 use serde_json::{Value, json};
@@ -47,9 +47,8 @@ struct Args {
     /// Print a line of JSON per compilation instead of a table.
     #[arg(long)]
     json: bool,
-    /// Print the tables as Markdown.
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
     /// Compile a file once and print JSON: model, cache, artifact.
     #[arg(long, hide = true, num_args = 3)]
     measure: Option<Vec<PathBuf>>,
@@ -153,9 +152,9 @@ fn report(args: &Args) -> Result<()> {
         }
     }
     if !args.json {
-        table.print(args.markdown);
-        println!("\nMicroseconds per node (linear if they stay the same as the graph grows):\n");
-        growth.print(args.markdown);
+        table.print(args.format);
+        args.format.print_note("\nMicroseconds per node (constant if compile time is linear in the number of nodes):\n");
+        growth.print(args.format);
     }
     Ok(())
 }

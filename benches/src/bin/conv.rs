@@ -116,7 +116,7 @@ fn report(args: &Args) -> Result<()> {
             times.get(2).map_or(String::new(), |time| short(theirs / time)),
         ]);
     }
-    table.print(args.measure.markdown);
+    table.print(args.measure.format);
     Ok(())
 }
 

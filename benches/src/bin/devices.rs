@@ -12,7 +12,7 @@ use numrsc::{
 use numrsc_benches::{
     driver::{self, Result},
     exit_code, peers,
-    table::{Table, short},
+    table::{Format, Table, short},
 };
 use numrsc_ir::{DType, Data, Tensor};
 use std::{
@@ -27,8 +27,8 @@ use std::{
 #[derive(Parser)]
 struct Args {
     names: Vec<String>,
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 /// Models of the corpus that fit a microcontroller, of one input and one output, with the sizes that they leave open.
@@ -80,7 +80,7 @@ fn report(args: &Args) -> Result<()> {
         let cells = costs.iter().flat_map(|c| [c.flash / 1e3, c.ram / 1e3, c.instructions / 1e3]);
         table.row(std::iter::once((*name).to_owned()).chain(cells.map(short)));
     }
-    table.print(args.markdown);
+    table.print(args.format);
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use numrsc_benches::{
     driver::{self, Result},
     exit_code,
     memory::children_peak_kb,
-    table::{Table, short},
+    table::{Format, Table, short},
 };
 use serde_json::{Value, json};
 use std::{
@@ -26,8 +26,8 @@ struct Args {
     /// How often each is built; the fastest counts, other work on the machine only adds.
     #[arg(long, default_value_t = 3)]
     times: usize,
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
     /// Be the build script of a program.
     #[arg(long, hide = true)]
     script: Option<PathBuf>,
@@ -102,7 +102,7 @@ fn report(args: &Args) -> Result<()> {
         let numbers = [megabytes, *seconds, seconds - builds[0][0], *peak, *size, *start];
         table.row([name.to_owned()].into_iter().chain(numbers.map(short)));
     }
-    table.print(args.markdown);
+    table.print(args.format);
     Ok(())
 }
 

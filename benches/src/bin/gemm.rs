@@ -70,7 +70,7 @@ fn report(args: &Args) -> Result<()> {
             short(theirs / ours),
         ]);
     }
-    table.print(args.measure.markdown);
+    table.print(args.measure.format);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use numrsc::{
 use numrsc_benches::{
     driver::{self, Result},
     exit_code, graphs,
-    table::{Table, median, short},
+    table::{Format, Table, median, short},
 };
 use numrsc_runtime::{Context, Model};
 use prost::Message;
@@ -22,8 +22,8 @@ struct Args {
     /// How often each is loaded.
     #[arg(long, default_value_t = 1000)]
     times: usize,
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 fn main() -> ExitCode {
@@ -64,7 +64,7 @@ fn report(args: &Args) -> Result<()> {
             short(verified.as_secs_f64() * 1e3),
         ]);
     }
-    table.print(args.markdown);
+    table.print(args.format);
     Ok(())
 }
 

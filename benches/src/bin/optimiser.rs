@@ -1,7 +1,7 @@
-//! What the optimiser leaves of each model of the corpus: kernels and bytes moved before and after, against the nodes that ONNX Runtime's extended
-//! optimisation leaves.
+//! Kernels and bytes moved of each model of the corpus, without and with the optimiser, against the nodes that ONNX
+//! Runtime's extended optimisation leaves.
 //!
-//! `cargo run --release -p numrsc-benches --bin optimiser [NAME..] [--markdown]`
+//! `cargo run --release -p numrsc-benches --bin optimiser [NAME…]`. Open sizes count as 16, loop bodies once.
 use clap::Parser;
 use numrsc::{
     compile::{self, Codegen, Options, Phases},
@@ -11,7 +11,7 @@ use numrsc::{
 use numrsc_benches::{
     driver::{self, Result},
     exit_code,
-    table::Table,
+    table::{Format, Table},
 };
 use numrsc_passes::Level;
 use std::{collections::BTreeMap, path::Path, process::Command, process::ExitCode, time::Duration};
@@ -21,8 +21,8 @@ use std::{collections::BTreeMap, path::Path, process::Command, process::ExitCode
 struct Args {
     /// Models of the corpus [default: all]
     names: Vec<String>,
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 fn main() -> ExitCode {
@@ -71,11 +71,9 @@ fn run(args: &Args) -> Result<()> {
         ]);
         eprintln!("{name}: {} kernels, ONNX Runtime {after} nodes", best.kernels);
     }
-    print!("{}", if args.markdown { table.markdown() } else { table.plain() });
-    println!(
-        "\nMore kernels than ONNX Runtime leaves nodes: {}",
-        if worse.is_empty() { "none".into() } else { worse.join(", ") }
-    );
+    table.print(args.format);
+    let worse = if worse.is_empty() { "none".into() } else { worse.join(", ") };
+    args.format.print_note(&format!("\n- models with more kernels than ONNX Runtime leaves nodes: {worse}"));
     Ok(())
 }
 

@@ -1,14 +1,15 @@
-//! What single rewrites are worth: a model compiled with and without one, run in turns.
+//! The speed-up that a single rewrite gives: a model compiled with and without it, the two run alternately.
 //!
-//! `cargo run --release -p numrsc-benches --bin rules [MODEL RULE…]`: these on this model of the corpus (whatever `numrsc compile --without-rule` takes;
-//! `numrsc inspect --explain` prints which rules a model uses), or those of the table in docs/optimiser.md.
+//! `cargo run --release -p numrsc-benches --bin rules [MODEL RULE…]`: the named rules (anything that
+//! `numrsc compile --without-rule` takes; `numrsc inspect --explain` prints the rules that a model uses) on a model of
+//! the corpus, or the pairs of the table in docs/optimiser.md.
 use clap::Parser;
 use numrsc::compile::Options;
 use numrsc_benches::{
     driver::{self, Result},
     exit_code, input,
     raw::RawTensor,
-    table::Table,
+    table::{Format, Table},
 };
 use numrsc_runtime::{Context, Model};
 use std::{
@@ -17,17 +18,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What single rules of the optimiser are worth.
+/// Speed-up by single rules of the optimiser.
 #[derive(Parser)]
 struct Args {
-    /// A model of the corpus and rules, each of which is left out; without them, those of the documentation
+    /// A model of the corpus and the rules to leave out, one at a time; by default, those of the documentation
     names: Vec<String>,
     /// Seconds for each pair
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// Print the table as Markdown
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 /// Rewrites that ONNX Runtime's optimiser does not do, each on a model that has it.
@@ -79,11 +79,11 @@ fn report(args: &Args) -> Result<()> {
         ]);
         eprintln!("{model} {rule}: {:.3}", micros(&without) / micros(&with));
     }
-    table.print(args.markdown);
+    table.print(args.format);
     Ok(())
 }
 
-/// A model as compiled, and its fastest run so far.
+/// A compiled model and its fastest run so far.
 struct Subject {
     model: Model,
     context: Context,

@@ -7,7 +7,7 @@ use numrsc::{compile::Options, conformance::Settings};
 use numrsc_benches::{
     driver::{self, Result},
     exit_code,
-    table::{Table, short},
+    table::{Format, Table, short},
 };
 use std::{
     env, fs,
@@ -20,8 +20,8 @@ use std::{
 struct Args {
     #[arg(default_value = "mnist_cntk")]
     model: String,
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 const MANIFEST: &str = r#"[package]
@@ -98,7 +98,7 @@ fn report(args: &Args) -> Result<()> {
     if let Ok(library) = driver::ort_library() {
         table.row(["ONNX Runtime's library".into(), kb(driver::file_size(&library))]);
     }
-    table.print(args.markdown);
+    table.print(args.format);
     Ok(())
 }
 

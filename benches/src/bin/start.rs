@@ -8,7 +8,7 @@ use numrsc_benches::{
     driver::{self, Result},
     exit_code,
     rounds::{Contest, Contestant, Expected, Side, Timing, one_line},
-    table::{Table, median, short},
+    table::{Format, Table, median, short},
 };
 use serde_json::json;
 use std::{
@@ -32,9 +32,8 @@ struct Args {
     /// Print a line of JSON per model instead of a table.
     #[arg(long)]
     json: bool,
-    /// Print the table as Markdown.
-    #[arg(long)]
-    markdown: bool,
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
     #[arg(long, hide = true, num_args = 2)]
     prepare: Option<Vec<PathBuf>>,
 }
@@ -121,26 +120,28 @@ fn compare_all(args: &Args) -> Result<()> {
         }
     }
     if !args.json {
-        table.print(args.markdown);
-        summary(&ratios, models, &wrong);
+        table.print(args.format);
+        args.format.print_note(&summary(&ratios, models, &wrong));
     }
     Ok(())
 }
 
-/// How it looks on the whole, and where it is worst.
-fn summary(ratios: &[(String, [f64; 5])], models: usize, wrong: &[String]) {
-    println!();
-    println!("{} of {models} models compile, run and agree with ONNX Runtime. Ratios ours ÷ theirs:", ratios.len());
+/// Medians and worst cases over all models.
+fn summary(ratios: &[(String, [f64; 5])], models: usize, wrong: &[String]) -> String {
+    let count = ratios.len();
+    let mut text =
+        format!("\n{count} of {models} models compile, run and agree with ONNX Runtime. Ratios ours ÷ theirs:");
     for (i, what) in WHAT.iter().enumerate() {
         let all: Vec<f64> = ratios.iter().map(|(_, r)| r[i]).collect();
         let below = all.iter().filter(|r| **r < 1.0).count();
         let worst = ratios.iter().max_by(|a, b| a.1[i].total_cmp(&b.1[i]));
         let worst = worst.map_or(String::new(), |(name, r)| format!("{} ({name})", short(r[i])));
-        println!("- {what}: median {}, below 1 for {below} of {}, worst {worst}", short(median(all)), ratios.len());
+        text += &format!("\n- {what}: median {}, below 1 for {below} of {count}, worst {worst}", short(median(all)));
     }
     if !wrong.is_empty() {
-        println!("- left out: {}", wrong.join(", "));
+        text += &format!("\n- left out: {}", wrong.join(", "));
     }
+    text
 }
 
 /// Both sides of a model, and whether their outputs agree.
