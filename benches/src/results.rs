@@ -115,7 +115,8 @@ pub fn tables(rows: &[Row], format: Format) -> String {
 /// The summaries in Markdown, for the documentation.
 pub fn summaries(rows: &[Row]) -> String {
     let peers = peers(rows);
-    let one = |(title, rows): (String, Vec<&Row>)| format!("{title}:\n\n{}", summary(&rows, &peers).render(Format::Markdown));
+    let one =
+        |(title, rows): (String, Vec<&Row>)| format!("{title}:\n\n{}", summary(&rows, &peers).render(Format::Markdown));
     by_threads(rows).into_iter().map(one).collect::<Vec<_>>().join("\n")
 }
 

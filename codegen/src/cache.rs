@@ -1,4 +1,4 @@
-//! Compiled functions on disk, found by the hash of everything their code depends on.
+//! The cache of compiled functions on disk, keyed by a hash of everything their code depends on.
 //!
 //! A file that is not what was written there is as good as none: it is ignored and written again. When all files together take more than
 //! [`LIMIT`] bytes, the oldest make way.
@@ -8,12 +8,12 @@ use std::fmt::{self, Write as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Bytes that a cache may take after a compilation.
+/// Size limit of a cache after a compilation, in bytes.
 pub(crate) const LIMIT: u64 = 1 << 30;
 
 const MAGIC: &[u8; 8] = b"nrscode1";
 
-/// All kinds of links, by the number that stands for them in files.
+/// All kinds of links, by their number in files.
 const KINDS: [LinkKind; 7] = [
     LinkKind::Pc32,
     LinkKind::Branch26,
@@ -36,7 +36,7 @@ impl Cache {
         Ok(cache)
     }
 
-    /// The code of a key, if it is there and refers to no more than this many callees.
+    /// The code of a key, if it exists and refers to at most this many callees.
     pub(crate) fn read(&self, key: &str, callees: usize) -> Option<Code> {
         decode(&std::fs::read(self.directory.join(key)).ok()?, key, callees)
     }
@@ -52,7 +52,8 @@ impl Cache {
         write().map_err(|e| self.error(e))
     }
 
-    /// Remove the oldest files until the rest takes no more than this many bytes. What another process removes first is gone as well.
+    /// Removes the oldest files until the rest takes at most this many bytes. Files that another process removed first
+    /// are fine.
     pub(crate) fn trim(&self, limit: u64) -> Result<()> {
         let mut files = vec![];
         for entry in std::fs::read_dir(&self.directory).map_err(|e| self.error(e))? {
@@ -82,7 +83,7 @@ impl Cache {
     }
 }
 
-/// The hash of what a function's code depends on.
+/// The hash of everything that a function's code depends on.
 pub(crate) struct Key(Fnv);
 
 impl Key {
@@ -93,7 +94,7 @@ impl Key {
         key
     }
 
-    /// What is printed differently must not be mistaken for the same, which holds for derived `Debug`.
+    /// Different inputs must print differently, as derived `Debug` does.
     pub(crate) fn add(&mut self, part: &dyn fmt::Debug) {
         writeln!(self.0, "{part:?}").expect("a hash takes any text");
     }
@@ -103,7 +104,7 @@ impl Key {
     }
 }
 
-/// FNV-1a with 128 bits: the same on every machine and in every version of Rust.
+/// 128-bit FNV-1a: the same on every machine and in every version of Rust.
 struct Fnv(u128);
 
 impl Fnv {
@@ -177,7 +178,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::open(folder.path()).unwrap();
         let code = Code { bytes: vec![0; 1000], align: 16, links: vec![] };
-        // Their names are in another order than their ages.
+        // Ages in another order than names.
         let keys: Vec<String> = (0..8).map(|i| format!("{:032x}", (i * 5) % 8)).collect();
         for (age, key) in keys.iter().enumerate() {
             cache.write(key, &code).unwrap();

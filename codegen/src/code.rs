@@ -1,8 +1,8 @@
-//! What a backend makes of one function, and the interface of backends.
+//! The machine code of one function, and the interface of backends.
 use crate::{Result, Target};
 use numrsc_ir::kernel::{FuncId, Module};
 
-/// A code generator. Functions are compiled one by one, so that it can happen on all cores and be cached.
+/// A code generator. Functions are compiled one by one, so that all cores can do it and results can be cached.
 ///
 /// Calling conventions, all C of the target: the entry is `i32 entry(ctx*)`; a kernel is `i32 kernel(const u64 *args, i64 begin, i64 end, i64
 /// worker)`, whose own parameters lie in slots of 8 bytes at `args`; a helper takes its parameters and gives its result as they are.
@@ -18,20 +18,20 @@ pub trait Backend: Sync {
 pub struct Code {
     pub bytes: Vec<u8>,
     pub align: u64,
-    /// Where the code refers to other functions of the module.
+    /// References to other functions of the module.
     pub links: Vec<Link>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// Where in [`Code::bytes`] the field to fill in is.
+    /// Offset of the field in [`Code::bytes`].
     pub offset: u64,
     pub kind: LinkKind,
     pub to: FuncId,
     pub addend: i64,
 }
 
-/// How a field refers to an address.
+/// How a field encodes an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkKind {
     /// x86-64: 32 bits, `to + addend - place`.

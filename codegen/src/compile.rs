@@ -1,4 +1,4 @@
-//! Compile a whole module: every distinct function once, on all cores, or from a cache of earlier runs.
+//! Compiles a whole module: every distinct function once, on all cores, or from the cache of earlier runs.
 //!
 //! What comes out does not depend on the number of threads nor on what the cache holds (I6).
 use crate::cache::{Cache, Key};
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 pub struct Options<'a> {
     /// Threads; 0 for as many as there are cores.
     pub jobs: usize,
-    /// A directory for compiled functions, made if it is not there.
+    /// A directory for compiled functions; created if missing.
     pub cache: Option<&'a Path>,
-    /// Called after each function, with how many are done and how many there are.
+    /// Called after each function with the numbers of compiled and of all functions.
     pub progress: Option<&'a (dyn Fn(usize, usize) + Sync)>,
 }
 
@@ -30,9 +30,9 @@ impl fmt::Debug for Options<'_> {
 
 #[derive(Debug)]
 pub struct Compiled {
-    /// All functions; [`Image::offsets`] goes by their positions in the module.
+    /// All functions linked; [`Image::offsets`] are by position in the module.
     pub image: Image,
-    /// Where the entry starts, if the module has one.
+    /// Offset of the entry, if the module has one.
     pub entry: Option<u64>,
     /// By position in the module.
     pub stats: Vec<FunctionStats>,
@@ -113,7 +113,7 @@ struct Done {
     cached: bool,
 }
 
-/// Compile the functions at these positions, in this order.
+/// Compiles the functions at these positions, in this order.
 fn compile_all(
     backend: &dyn Backend,
     module: &Module,
@@ -123,7 +123,7 @@ fn compile_all(
 ) -> Result<Vec<Done>> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = if options.jobs == 0 { cores() } else { options.jobs }.clamp(1, unique.len().max(1));
-    // The longest first, so that none is left over at the end.
+    // Longest first, so that no long one is left at the end.
     let mut order: Vec<usize> = (0..unique.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(size(&module.functions[unique[i]].body)));
     let (next, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -139,13 +139,13 @@ fn compile_all(
         }
     };
     std::thread::scope(|scope| {
-        // This thread works as well.
+        // This thread takes part.
         for _ in 1..jobs {
             scope.spawn(work);
         }
         work();
     });
-    // Of several errors the first by position is reported, whichever came first in time.
+    // Of several errors, the first by position is reported, whichever occurred first.
     results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
 }
 
@@ -154,7 +154,8 @@ fn compile_one(backend: &dyn Backend, module: &Module, id: FuncId, cache: Option
     let done = |code, cached| Ok(Done { code, time: start.elapsed(), cached });
     let Some(cache) = cache else { return done(backend.compile(module, id)?, false) };
 
-    // The same function may be called from another position in another module, so callees go by their order of appearance.
+    // The same function may call others at other positions of another module, so callees are keyed by order of
+    // appearance.
     let mut callees: Vec<FuncId> = vec![];
     let canonical = renamed(&module.functions[id.0 as usize], |callee| {
         let known = callees.iter().position(|c| *c == callee);
@@ -186,11 +187,11 @@ fn compile_one(backend: &dyn Backend, module: &Module, id: FuncId, cache: Option
     done(code, false)
 }
 
-/// For every function the first one that is equal but for its name.
+/// For every function, the first one that is equal apart from its name.
 fn representatives(module: &Module) -> Result<Vec<FuncId>> {
     let count = module.functions.len();
     let mut same: Vec<FuncId> = (0..count as u32).map(FuncId).collect();
-    // Functions that call equal functions become equal only once that is known.
+    // Functions that call equal functions become equal only in the next round.
     loop {
         let mut first: HashMap<Function, FuncId> = HashMap::new();
         let mut next = vec![];
@@ -213,7 +214,7 @@ fn representatives(module: &Module) -> Result<Vec<FuncId>> {
     }
 }
 
-/// The module with calls of the first of equal functions only, and the positions of these.
+/// The module with all calls redirected to the first of equal functions, and the positions of these.
 pub(crate) fn without_copies(module: &Module) -> Result<(Module, Vec<FuncId>)> {
     let same = representatives(module)?;
     let mut module = module.clone();
@@ -222,7 +223,7 @@ pub(crate) fn without_copies(module: &Module) -> Result<(Module, Vec<FuncId>)> {
     Ok((module, kept.collect()))
 }
 
-/// The function without its name and with other callees.
+/// The function without its name, with other callees.
 fn renamed(f: &Function, mut to: impl FnMut(FuncId) -> FuncId) -> Function {
     let mut f = Function { name: String::new(), ..f.clone() };
     rename_callees(&mut f.body, &mut to);
@@ -245,7 +246,7 @@ fn rename_callees(block: &mut Block, to: &mut dyn FnMut(FuncId) -> FuncId) {
     }
 }
 
-/// How many statements there are.
+/// The number of statements.
 fn size(block: &Block) -> usize {
     let inner = |stmt: &Stmt| match stmt {
         Stmt::For { body, .. } => size(body),

@@ -1,9 +1,9 @@
-//! The processors we know by name, and what each of them can do.
+//! CPUs by name, with their features.
 //!
 //! LLVM knows more, but cannot be asked: it warns about an unknown name and, on x86-64, ends the process. Features have the names of
 //! Rust's run-time detection; only those that a code generator may use for numeric code are listed.
 
-/// What a triple starts with, as far as it matters here.
+/// The architecture, as told by the start of a triple.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Architecture {
     X86_64,
@@ -15,7 +15,7 @@ pub(crate) enum Architecture {
     Nvptx,
 }
 
-/// One line of the table: processors with the same features.
+/// One row of the table: processors with the same features.
 type Row = (&'static [&'static str], &'static [&'static [&'static str]]);
 
 const X86_V2: &[&str] = &["popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"];
@@ -122,22 +122,22 @@ impl Architecture {
         }
     }
 
-    /// All names that may be asked for.
+    /// All names that `--cpu` takes.
     pub(crate) fn cpus(self) -> impl Iterator<Item = &'static str> {
         self.rows().iter().flat_map(|row| row.0.iter().copied())
     }
 
-    /// Names of processors and what all of these can do.
+    /// Names of processors and the features they share.
     pub(crate) fn groups(self) -> impl Iterator<Item = (&'static [&'static str], Vec<&'static str>)> {
         self.rows().iter().map(|(names, parts)| (*names, parts.concat()))
     }
 
-    /// What a processor can do, nothing for names that are not in the table.
+    /// The features of a processor; none for names that are not in the table.
     pub(crate) fn features_of(self, cpu: &str) -> Vec<&'static str> {
         self.groups().find(|(names, _)| names.contains(&cpu)).map(|(_, features)| features).unwrap_or_default()
     }
 
-    /// Is this (in LLVM's spelling) a feature that generated code may use? Then its name for run-time detection.
+    /// The run-time detection name of a feature in LLVM's spelling, if generated code may use it.
     pub(crate) fn relevant(self, llvm_name: &str) -> Option<&'static str> {
         let renamed = match llvm_name {
             "bmi" => "bmi1",

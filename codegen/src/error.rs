@@ -1,4 +1,4 @@
-//! What can go wrong while generating code.
+//! Errors of code generation.
 
 /// A failed code generation.
 #[derive(Debug, thiserror::Error)]
@@ -6,16 +6,16 @@ pub enum Error {
     /// The code generator does not know the target.
     #[error("cannot generate code for target `{triple}` (cpu `{cpu}`): {message}")]
     Target { triple: String, cpu: String, message: String },
-    /// We built a module that LLVM's verifier rejects: a bug of numrsc.
+    /// LLVM's verifier rejected a module that we built: a bug of numrsc.
     #[error("module `{module}` is not valid LLVM IR: {message}")]
     InvalidModule { module: String, message: String },
     /// LLVM failed to optimise or to write a valid module.
     #[error("LLVM failed on module `{module}`: {message}")]
     Llvm { module: String, message: String },
-    /// The function asks for something that the target or the backend does not have.
+    /// The function needs something that the target or the backend lacks.
     #[error("`{function}` cannot be compiled for this target: {message}")]
     Unsupported { function: String, message: String },
-    /// Functions do not fit together: a bug of numrsc, or code too large to reach itself.
+    /// Functions cannot be linked: a bug of numrsc, or code too large for relative addresses.
     #[error("cannot link: {0}")]
     Link(String),
     /// The directory of compiled functions cannot be written.

@@ -1,7 +1,7 @@
-//! Lay out pieces of code in one image and fill in where they refer to each other.
+//! Lays out pieces of code in one image and resolves references between them.
 use crate::{Code, Error, LinkKind, Result};
 
-/// Machine code that runs wherever it is loaded, at a multiple of [`Image::ALIGN`].
+/// Position-independent machine code that must be loaded at a multiple of [`Image::ALIGN`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     pub bytes: Vec<u8>,
@@ -10,11 +10,11 @@ pub struct Image {
 }
 
 impl Image {
-    /// AArch64 refers to addresses by their page.
+    /// AArch64 addresses pages.
     pub const ALIGN: u64 = 4096;
 }
 
-/// Join the functions of a module, given in the order of their positions.
+/// Links the functions of a module, given in order of their positions.
 pub fn link(codes: &[Code]) -> Result<Image> {
     let mut image = Image { bytes: vec![], offsets: vec![] };
     for code in codes {
@@ -50,19 +50,19 @@ pub fn link(codes: &[Code]) -> Result<Image> {
     Ok(image)
 }
 
-/// A part of an instruction or word that holds a number.
+/// A field of an instruction or word that holds a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field {
     Word32,
-    /// AArch64 `b` and `bl`: words.
+    /// AArch64 `b` and `bl`: in words.
     Branch26,
-    /// AArch64 `adr` and `adrp`: as it is.
+    /// AArch64 `adr` and `adrp`: in their own unit.
     Adr21,
-    /// AArch64 literal loads and conditional branches: words.
+    /// AArch64 literal loads and conditional branches: in words.
     Literal19,
     /// AArch64 `add`.
     Low12,
-    /// RISC-V `auipc`: rounded for the signed lower half.
+    /// RISC-V `auipc`: rounded, because the lower half is signed.
     Upper20,
     /// RISC-V, the lower half in an instruction that loads or adds, or in one that stores.
     Lower12,
@@ -72,7 +72,7 @@ pub(crate) enum Field {
     RiscvJump,
 }
 
-/// Write a number into a field, if it fits there.
+/// Writes a number into a field, if it fits.
 pub(crate) fn patch(bytes: &mut [u8], at: u64, field: Field, value: i64) -> Result<()> {
     let word = usize::try_from(at).ok().and_then(|at| bytes.get_mut(at..at.checked_add(4)?));
     let Some(word) = word else { return Err(Error::Link(format!("a reference at {at} is outside of the code"))) };
@@ -83,7 +83,7 @@ pub(crate) fn patch(bytes: &mut [u8], at: u64, field: Field, value: i64) -> Resu
         }
         Ok(value / unit)
     };
-    // Which bits of the instruction, and what they become.
+    // The bits of the instruction, and their new value.
     let v = value as u32;
     let (mask, new) = match field {
         Field::Word32 => (u32::MAX, fits(32, 1)? as u32),
@@ -95,7 +95,7 @@ pub(crate) fn patch(bytes: &mut [u8], at: u64, field: Field, value: i64) -> Resu
         Field::Literal19 => (0x00ff_ffe0, (fits(19, 4)? as u32 & 0x7_ffff) << 5),
         Field::Low12 => (0x003f_fc00, (v & 0xfff) << 10),
         Field::Upper20 => {
-            // The lower half is signed, so what can be reached is shifted by half its range.
+            // The lower half is signed, so the range is shifted by half its size.
             let rounded = value + 0x800;
             if !(-(1i64 << 31)..1i64 << 31).contains(&rounded) {
                 return Err(Error::Link(format!("a distance of {value} bytes is too far for {field:?}")));

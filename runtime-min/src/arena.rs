@@ -1,5 +1,5 @@
-//! The memory in which a model computes. It is written from one end to the other in every run, so where there is an operating system to ask, a large one lies in
-//! huge pages: the first run then waits for a page five hundred times less often, and all of them look up fewer addresses.
+//! The arena of a context. Every run writes it from one end to the other, so a large arena lies in huge pages where an
+//! operating system provides them: the first run takes far fewer page faults, and all runs have fewer TLB misses.
 #![allow(unsafe_code)]
 use crate::artifact::DATA_ALIGN;
 use alloc::alloc::{Layout, alloc, dealloc};
@@ -38,7 +38,8 @@ impl Arena {
         }
     }
 
-    /// A huge page takes as long to get as fifty ordinary ones, so what is left at the end is one as well, unless most of it would be wasted.
+    /// Getting a huge page takes as long as fifty ordinary ones, so the rest at the end also gets one, unless most of
+    /// it would be wasted.
     #[cfg(feature = "std")]
     fn of_huge_pages(bytes: usize) -> Option<Arena> {
         const HUGE: usize = 2 << 20;
@@ -51,7 +52,7 @@ impl Arena {
         }
         let mut pages = memmap2::MmapMut::map_anon(whole.checked_add(HUGE)?).ok()?;
         let skipped = pages.as_ptr().align_offset(HUGE).min(HUGE);
-        // Where there are no huge pages, others do.
+        // Without huge pages, ordinary ones are used.
         #[cfg(target_os = "linux")]
         let _ = pages.advise_range(memmap2::Advice::HugePage, skipped, whole / HUGE * HUGE);
         let start = pages.as_mut_ptr().wrapping_add(skipped);

@@ -1,4 +1,4 @@
-//! Inputs: which is which, whether each is what the model expects, and how compiled code sees it.
+//! Inputs: finds each by name, checks it against the model, and describes it to compiled code.
 #![allow(unsafe_code)]
 use crate::{
     DType,
@@ -11,7 +11,7 @@ use crate::{
 };
 use core::fmt;
 
-/// What a caller gave.
+/// The caller's inputs.
 #[derive(Clone, Copy)]
 pub(crate) enum Inputs<'a> {
     Named(&'a [(&'a str, TensorRef<'a>)]),
@@ -32,7 +32,8 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The input at this position of the manifest. Names are looked for at their position first: then finding all is linear.
+    /// The input at this position of the manifest. Looks at the same position first, so that finding all inputs is
+    /// linear if they are in order.
     pub(crate) fn get(&self, position: usize, name: &str) -> Option<&'a TensorRef<'a>> {
         match self {
             Inputs::Named(named) => match named.get(position) {
@@ -43,7 +44,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// What is wrong with the names, after it became clear that something is.
+    /// The error for names that do not match the model.
     pub(crate) fn mismatch(&self, manifest: Manifest<'_>) -> Error {
         let names = || manifest.inputs().map(|port| port.name);
         let Inputs::Named(named) = self else { return Error::Internal { what: "inputs in order have no names" } };
@@ -69,10 +70,10 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Check an input, write its sizes, and give the address of its data.
+/// Checks an input, writes its sizes, and returns the address of its data.
 ///
 /// # Safety
-/// `sizes` has room for as many as the port has axes.
+/// `sizes` has room for as many sizes as the port has axes.
 pub(crate) unsafe fn input<M: Memory>(
     memory: &mut M,
     port: &Port<'_>,
@@ -88,7 +89,7 @@ pub(crate) unsafe fn input<M: Memory>(
     }
 }
 
-/// Whether the buffer can be for this output; whether it is large enough only running tells.
+/// Whether the buffer has the type of this output; whether it is large enough is known only after running.
 pub(crate) fn check_buffer(port: &Port<'_>, buffer: &TensorMut<'_>) -> Result<()> {
     let name = || Text::new(port.name);
     if port.kind != PortKind::Tensor || port.dtype == DType::Str {
@@ -104,7 +105,7 @@ pub(crate) fn check_buffer(port: &Port<'_>, buffer: &TensorMut<'_>) -> Result<()
     Ok(())
 }
 
-/// Which input an error is about.
+/// The input that an error is about.
 enum Where<'a> {
     Port(&'a str),
     Element(&'a Where<'a>, usize),
@@ -119,7 +120,7 @@ impl fmt::Display for Where<'_> {
     }
 }
 
-/// What a tensor has to be. `dims` is `None` within sequences where the rank is open.
+/// The expected tensor type. `dims` is `None` within sequences of open rank.
 #[derive(Clone, Copy)]
 struct Expected<'a> {
     dtype: DType,
@@ -127,7 +128,7 @@ struct Expected<'a> {
 }
 
 /// # Safety
-/// `sizes` has room for as many as are expected, or, if that is open, for [`MAX_SEQUENCE_RANK`].
+/// `sizes` has room for the expected rank, or for [`MAX_SEQUENCE_RANK`] if that is open.
 unsafe fn bind_tensor<M: Memory>(
     memory: &mut M,
     place: &Where<'_>,
@@ -197,7 +198,7 @@ unsafe fn bind_tensor<M: Memory>(
     }
 }
 
-/// Addresses, followed by what they lead to: for each text its length and its bytes.
+/// Addresses, followed by what they point to: the length and the bytes of each text.
 fn bind_texts<M: Memory>(memory: &mut M, texts: Texts<'_>) -> Result<u64> {
     let text_bytes = |text: &[u8]| 8 + text.len().next_multiple_of(8);
     let content: usize = texts.bytes().map(text_bytes).sum();
@@ -205,7 +206,7 @@ fn bind_texts<M: Memory>(memory: &mut M, texts: Texts<'_>) -> Result<u64> {
     let block = allocate(memory, addresses + content)?;
     // SAFETY: the block has room for all addresses and texts.
     unsafe {
-        // Of no texts, the first may still be looked at.
+        // One entry more: code may read the first text of an empty tensor.
         block.cast::<u64>().write(address(nothing()));
         let mut at = block.add(addresses);
         for (position, text) in texts.bytes().enumerate() {
@@ -229,7 +230,7 @@ fn bind_sequence<M: Memory>(
     let Data::Sequence(elements) = tensor.data else {
         return Err(Error::Kind { name: Text::new(place), expected: "a sequence", found: "a tensor" });
     };
-    // An element more: of no elements, the first may still be looked at.
+    // One element more: code may read the first element of an empty sequence.
     let block = allocate(memory, 8 + (elements.len() + 1) * size_of::<ElementSlots>())?;
     // SAFETY: the block has room for the length and all elements.
     unsafe {
@@ -264,10 +265,11 @@ fn allocate<M: Memory>(memory: &mut M, bytes: usize) -> Result<*mut u8> {
     if block.is_null() { Err(Error::OutOfMemory { bytes: bytes as u64 }) } else { Ok(block) }
 }
 
-/// Nothing in memory is larger: compiled code relies on it where it computes with sizes.
+/// Nothing in memory is larger, and compiled code relies on that when it computes with sizes.
 const MAX_BYTES: u64 = 1 << 47;
 
-/// The number of elements of a tensor that can be in memory. The axes of one without elements have bounds as if it had some.
+/// The number of elements of a tensor that fits in memory. For a tensor without elements, the other axes are bounded as
+/// if it had some.
 fn element_count(shape: &[usize], element: usize) -> Option<usize> {
     let bytes = shape.iter().try_fold(element as u64, |bytes, &size| bytes.checked_mul(size.max(1) as u64));
     bytes.filter(|&bytes| bytes <= MAX_BYTES && usize::try_from(bytes).is_ok())?;

@@ -1,4 +1,5 @@
-//! Ending runs from another thread. Compiled loops look at a number in the context of their run; it exists only during the run, so who ends runs has to know where.
+//! Ends runs from another thread. Compiled loops poll a flag in the context of their run; it exists only during the
+//! run, so the canceller keeps track of where it is.
 #![allow(unsafe_code)]
 use crate::context::RunContext;
 use std::sync::{
@@ -6,8 +7,9 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// Ends the runs of a context: the one under way, if there is one, and all that follow until [`Canceller::reset`]. They give
-/// [`Error::Cancelled`](crate::Error::Cancelled). Loops look for it once a round, and so does every launch of several threads; what lies between is done first.
+/// Ends the runs of a context: the current one, if there is one, and all that follow until [`Canceller::reset`]. They
+/// return [`Error::Cancelled`](crate::Error::Cancelled). Loops poll once per round, as does every launch on several
+/// threads; a kernel runs to its end.
 #[derive(Clone, Debug, Default)]
 pub struct Canceller {
     state: Arc<Mutex<State>>,
@@ -36,7 +38,7 @@ impl Canceller {
         }
     }
 
-    /// Let runs begin again.
+    /// Allows runs again.
     pub fn reset(&self) {
         self.lock().cancelled = false;
     }
@@ -45,7 +47,7 @@ impl Canceller {
         self.lock().cancelled
     }
 
-    /// State that a run is about to begin, unless it must not: then nothing is given.
+    /// Registers a run that is about to begin; `None` if it must not.
     pub(crate) fn begin(&self, context: *const RunContext) -> Option<Running<'_>> {
         let mut state = self.lock();
         if state.cancelled {
@@ -61,7 +63,7 @@ impl Canceller {
     }
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Running<'c> {
     canceller: &'c Canceller,
 }

@@ -3,7 +3,7 @@
 //! This is the runtime's own copy of the layout that `numrsc_ir::kernel::context` gives to the compiler; a test compares them.
 use core::sync::atomic::AtomicU32;
 
-/// What the entry gets. Addresses are numbers of 64 bits, also where pointers are shorter.
+/// What the entry function receives. Addresses are 64-bit numbers, also where pointers are shorter.
 ///
 /// The runtime fills it anew for each run. Compiled code reads it and calls its functions from the thread that runs the
 /// entry only, never from within kernels.
@@ -17,9 +17,9 @@ pub struct RunContext {
     pub inputs: u64,
     pub outputs: u64,
     pub threads: u64,
-    /// [`MemoryFn`]: the arena, made large enough. What was in it is lost if it has to grow.
+    /// [`MemoryFn`]: grows the arena to that size. Its contents are lost if it has to grow.
     pub fn_arena: u64,
-    /// [`MemoryFn`]: a block that lives until it is freed or the next run starts.
+    /// [`MemoryFn`]: allocates a block that lives until it is freed or the next run starts.
     pub fn_alloc: u64,
     /// [`FreeFn`]
     pub fn_free: u64,
@@ -28,7 +28,7 @@ pub struct RunContext {
     pub(crate) state: u64,
     /// 1 while kernels run in parallel.
     pub(crate) busy: AtomicU32,
-    /// Not 0 if the run is to end: compiled loops look at it, together with `busy`, as one slot that is 0 otherwise.
+    /// Nonzero if the run is to end. Compiled loops poll it together with `busy`, as one slot that is 0 otherwise.
     pub(crate) cancel: AtomicU32,
 }
 
@@ -58,15 +58,15 @@ pub struct ElementSlots {
 
 pub const MAX_SEQUENCE_RANK: usize = 8;
 
-/// Runs the model; gives 0, or 1 more than the position of the failure's message.
+/// Runs the model; returns 0, or 1 more than the index of the failure's message.
 pub type EntryFn = unsafe extern "C" fn(context: *mut RunContext) -> i32;
-/// Does `begin..end` of its work; `args` are its own parameters.
+/// Computes `begin..end` of the kernel's range; `args` are its own parameters.
 pub type KernelFn = unsafe extern "C" fn(args: *const u64, begin: i64, end: i64, worker: i64) -> i32;
-/// Memory aligned to [`crate::artifact::DATA_ALIGN`], or null.
+/// Returns memory aligned to [`crate::artifact::DATA_ALIGN`], or null.
 pub type MemoryFn = unsafe extern "C" fn(context: *mut RunContext, bytes: i64) -> *mut u8;
-/// Gives a block back; gives null.
+/// Frees a block; returns null.
 pub type FreeFn = unsafe extern "C" fn(context: *mut RunContext, block: *mut u8) -> *mut u8;
-/// Runs a kernel over `0..extent` in parts of at least `grain`; gives 0 or what the first failing part gave.
+/// Runs a kernel over `0..extent` in parts of at least `grain`; returns 0 or the code of the first part that failed.
 pub type ParallelFn =
     unsafe extern "C" fn(context: *mut RunContext, kernel: KernelFn, args: *const u64, extent: i64, grain: i64) -> i32;
 

@@ -1,4 +1,4 @@
-//! Which CPU features that code may need this CPU has, by the names that LLVM and Rust give them.
+//! Detects the CPU features that code may need, by the names that LLVM and Rust use.
 use crate::error::{Error, Result, Text};
 
 /// An error that names the first feature that this CPU lacks. A feature that is not known here counts as lacking.
@@ -106,7 +106,7 @@ fn detect(name: &str) -> Option<bool> {
     )
 }
 
-/// Elsewhere nothing can be asked for on a stable toolchain, and code is compiled for the baseline.
+/// On other architectures stable Rust detects nothing, and code is compiled for the baseline.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn detect(_: &str) -> Option<bool> {
     None

@@ -1,4 +1,4 @@
-//! Element types as the runtime sees them: a number of ONNX, a name, a size; and the Rust types they correspond to.
+//! Element types of the runtime, with ONNX number, name and size, and the corresponding Rust types.
 use crate::{BF16, F16};
 use core::fmt;
 
@@ -17,7 +17,7 @@ macro_rules! dtypes {
                 match self { $( DType::$variant => $name ),* }
             }
 
-            /// Bytes that one element takes in memory; of a string, those of its address.
+            /// Bytes per element in memory; for a string, those of its address.
             pub fn size(self) -> usize {
                 match self { $( DType::$variant => $size ),* }
             }

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that name the input, the axis, what was expected and what was there.
+//! Errors, whose texts name the input, the axis, what was expected and what was found.
 use crate::DType;
 use core::fmt::{self, Write};
 
@@ -13,22 +13,22 @@ pub enum Error {
         path: Text,
         error: std::io::Error,
     },
-    /// The file does not start as an artifact does.
+    /// The file does not start with the magic of an artifact.
     NotAnArtifact,
     Version {
         found: u32,
         supported: u32,
     },
-    /// The header promises another length.
+    /// The header states another length.
     Length {
         expected: u64,
         found: u64,
     },
-    /// Bytes differ from what was written.
+    /// The checksum of a part does not match.
     Damaged {
         part: &'static str,
     },
-    /// The bytes are as written, but do not describe a model.
+    /// The checksums match, but the contents do not describe a model.
     Malformed {
         what: &'static str,
     },
@@ -39,11 +39,11 @@ pub enum Error {
     CpuFeature {
         name: Text,
     },
-    /// Data given as static bytes starts at an address that compiled code cannot use.
+    /// Static data is not aligned as compiled code requires.
     StaticAlignment {
         needed: usize,
     },
-    /// The system gives no memory that code may run from.
+    /// The system provides no executable memory.
     #[cfg(feature = "std")]
     NoExecutableMemory {
         error: std::io::Error,
@@ -88,14 +88,14 @@ pub enum Error {
         expected: u64,
         found: u64,
     },
-    /// The data has another number of elements (or, where only bytes are known, of bytes) than the shape says.
+    /// The number of elements (or of bytes, where only those are known) is not that of the shape.
     Count {
         name: Text,
         unit: &'static str,
         expected: u64,
         found: u64,
     },
-    /// The shape has more elements than there are addresses.
+    /// The shape has more elements than the address space.
     TooLarge {
         name: Text,
     },
@@ -117,7 +117,7 @@ pub enum Error {
         position: usize,
         count: usize,
     },
-    /// There are outputs only after a run that succeeded.
+    /// There are outputs only after a successful run.
     NoOutputs,
 
     // Running.
@@ -131,10 +131,10 @@ pub enum Error {
         code: u32,
         message: Text,
     },
-    /// Somebody ended the run by a `Canceller`.
+    /// A `Canceller` ended the run.
     #[cfg(feature = "std")]
     Cancelled,
-    /// The C interface was not used as its header says.
+    /// The C interface was used against its contract.
     #[cfg(feature = "std")]
     Misuse {
         what: &'static str,
@@ -241,7 +241,7 @@ impl core::error::Error for Error {
     }
 }
 
-/// Text within an error: a string, or without an allocator its beginning.
+/// Text within an error: a string, or its beginning where there is no allocator.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Text(Buffer);
 
@@ -253,12 +253,12 @@ type Buffer = Start;
 impl Text {
     pub fn new(value: impl fmt::Display) -> Text {
         let mut buffer = Buffer::default();
-        // The buffers themselves never fail, and a Display that does leaves what it wrote so far.
+        // The buffers themselves never fail; if a Display does, what it wrote so far is kept.
         let _ = write!(buffer, "{value}");
         Text(buffer)
     }
 
-    /// The names as a list for people.
+    /// A list of names for people.
     pub fn list<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Text {
         struct List<I>(I);
         impl<'a, I: Iterator<Item = &'a str> + Clone> fmt::Display for List<I> {
@@ -301,7 +301,7 @@ struct Start {
 
 #[cfg(any(test, not(feature = "alloc")))]
 impl Start {
-    /// Keeps the largest error below what is cheap to return.
+    /// Keeps `Error` small enough to return by value.
     const LONGEST: usize = 47;
 
     fn as_str(&self) -> &str {
@@ -323,7 +323,7 @@ impl fmt::Write for Start {
         let taken = text.floor_char_boundary(Start::LONGEST - len);
         self.bytes[len..len + taken].copy_from_slice(&text.as_bytes()[..taken]);
         self.len += taken as u8;
-        // A cut text stays cut: nothing shorter may follow the gap.
+        // A truncated text stays truncated: nothing may follow the cut.
         if taken < text.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }

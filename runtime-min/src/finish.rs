@@ -1,5 +1,5 @@
-//! Outputs after a run: whether compiled code says sensible things of them, and that they do not lie in the inputs, which the
-//! caller takes back.
+//! Checks outputs after a run: that compiled code describes them consistently, and that they do not lie in the inputs,
+//! which belong to the caller.
 #![allow(unsafe_code)]
 use crate::{
     DType,
@@ -30,7 +30,7 @@ pub(crate) unsafe fn output<M: Memory>(
     }
 }
 
-/// See to it that the output is in the buffer that the caller gave.
+/// Makes sure that the output is in the caller's buffer.
 ///
 /// # Safety
 /// The slots are those of this output, after `output`.
@@ -60,14 +60,14 @@ pub(crate) unsafe fn buffer(port: &Port<'_>, slots: &TensorSlots, buffer: &mut T
 
 struct Finish<'a, M> {
     memory: &'a mut M,
-    /// Of an element.
+    /// Bytes of an element.
     size: usize,
     inputs: Inputs<'a>,
 }
 
 impl<M: Memory> Finish<'_, M> {
     /// # Safety
-    /// There are `rank` sizes, and the data is what they say.
+    /// There are `rank` sizes, and they match the data.
     unsafe fn tensor(&mut self, data: &mut u64, sizes: *mut i64, rank: usize) -> Result<()> {
         let wrong_size = Error::Internal { what: "the size of an output" };
         let mut bytes = Some(self.size);

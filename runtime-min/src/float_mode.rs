@@ -1,4 +1,4 @@
-//! How a thread computes with floats: the processor's control register, as far as it has one that matters here.
+//! The floating-point mode of a thread: the processor's control register, where it has a relevant one.
 //!
 //! Compiled code takes subnormal numbers for 0 unless told otherwise. They mean nothing to a model (all of them are below 1.2e-38), but every operation with one
 //! takes many processors a hundred times as long, and there are models full of them: weights of attention far from the maximum, states that fade out.
@@ -19,7 +19,7 @@ impl FloatMode {
         FloatMode(self.0 | register::FLUSH)
     }
 
-    /// Do something in this mode, which must not compute with floats in Rust: that is for compiled code.
+    /// Runs something in this mode. It must not compute with floats in Rust, only in compiled code.
     pub(crate) fn within<R>(self, f: impl FnOnce() -> R) -> R {
         let before = FloatMode::current();
         if before == self {

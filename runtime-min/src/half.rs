@@ -1,4 +1,5 @@
-//! Floats of 16 bits as elements of tensors. They are for storing and converting; whoever computes converts to `f32`, which holds every value of both.
+//! 16-bit floats as elements of tensors. They are for storage and conversion; arithmetic converts to `f32`, which
+//! represents all their values.
 use core::{cmp::Ordering, fmt};
 
 macro_rules! halves {
@@ -9,7 +10,7 @@ macro_rules! halves {
         pub struct $name(u16);
 
         impl $name {
-            /// The nearest value; of two, the one whose last bit is 0. What is too large becomes infinite.
+            /// The nearest value, ties to even. Overflow becomes infinity.
             pub fn from_f32(value: f32) -> Self {
                 Self($encode(value))
             }
@@ -126,7 +127,7 @@ mod tests {
             assert_eq!(decode(bits | SIGN).to_bits(), (-value).to_bits());
         }
         for low in 0..infinity {
-            // The largest rounds up where its neighbour would be if there was one more exponent.
+            // The largest values round up as if there were one more exponent.
             let middle = (f64::from(decode(low)) + defined(low + 1)) / 2.0;
             let middle = middle as f32;
             assert_eq!(encode(middle), low + (low & 1), "{middle}");

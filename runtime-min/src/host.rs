@@ -1,4 +1,4 @@
-//! What compiled code may ask of the runtime while it runs.
+//! The functions of the runtime that compiled code may call during a run.
 #![allow(unsafe_code)]
 use crate::{
     context::{KernelFn, RunContext, address, pointer},
@@ -6,11 +6,11 @@ use crate::{
 };
 use core::{ptr::null_mut, sync::atomic::Ordering};
 
-/// The part of a context that compiled code reaches, through the functions here.
+/// The part of a context that compiled code reaches through these functions.
 pub(crate) struct State<M> {
     pub(crate) memory: M,
     pub(crate) threads: usize,
-    /// How many bytes were asked for in vain, if so.
+    /// Bytes of an allocation that failed, if one did.
     pub(crate) refused: Option<u64>,
     #[cfg(feature = "std")]
     pool: Option<crate::pool::Pool>,
@@ -28,10 +28,10 @@ impl<M> State<M> {
     }
 }
 
-/// Given where a kernel launches a kernel. Codes of compiled code are positive.
+/// Returned if a kernel launches a kernel. Codes of compiled code are positive.
 pub(crate) const NESTED: i32 = -1;
 
-/// Given where a run is to end.
+/// Returned if the run is to end.
 #[cfg(feature = "std")]
 const CANCELLED: i32 = -2;
 

@@ -1,24 +1,24 @@
-//! Where a context takes its memory from: the allocator, with everything kept for the next run, or a buffer of the caller.
+//! The memory of a context: from the allocator, with everything kept for the next run, or in a buffer of the caller.
 #![allow(unsafe_code)]
 use crate::artifact::DATA_ALIGN;
 use core::{marker::PhantomData, mem::MaybeUninit, ptr::null_mut};
 
-/// Memory of one context. All pointers are aligned to [`DATA_ALIGN`]; null means that there is none left.
+/// Memory of one context. All pointers are aligned to [`DATA_ALIGN`]; null means that none is left.
 ///
 /// Sealed: contexts rely on blocks being valid until they are freed or recycled.
 pub trait Memory: sealed::Sealed {
     /// Zeroed slots that live as long as this.
     fn table(&mut self, slots: usize) -> *mut u64;
-    /// What was taken so far stays when the rest is recycled.
+    /// Keeps what was allocated so far when the rest is recycled.
     fn seal(&mut self);
     fn arena(&self) -> (*mut u8, usize);
-    /// The arena, with at least that many bytes.
+    /// The arena, of at least that many bytes.
     fn grow_arena(&mut self, bytes: usize) -> *mut u8;
     fn alloc(&mut self, bytes: usize) -> *mut u8;
     /// # Safety
     /// The block came from `alloc` and was neither freed nor recycled since; null is allowed.
     unsafe fn free(&mut self, block: *mut u8);
-    /// Take back all blocks.
+    /// Takes back all blocks.
     fn recycle(&mut self);
 }
 
@@ -29,7 +29,7 @@ mod sealed {
     impl Sealed for super::Fixed<'_> {}
 }
 
-/// A buffer of the caller, used from one end to the other; blocks come back only when the next run starts.
+/// A buffer of the caller, used from start to end; blocks are freed only when the next run starts.
 #[derive(Debug)]
 pub struct Fixed<'m> {
     base: *mut u8,
@@ -121,16 +121,16 @@ mod heap {
     use alloc::alloc::{Layout, alloc, alloc_zeroed, dealloc};
     use core::ptr::addr_of_mut;
 
-    /// Memory from the allocator. Blocks are kept in lists by size when they come back, so that a run like the one before
-    /// allocates nothing.
+    /// Memory from the allocator. Freed blocks are kept in lists by size, so that a run like the one before allocates
+    /// nothing.
     #[derive(Debug)]
     pub struct Heap {
         table: (*mut u8, usize),
         arena: Arena,
         live: *mut Header,
-        /// Blocks to be used again, by class.
+        /// Free blocks by size class.
         idle: [*mut Header; CLASSES],
-        /// Of all blocks, live and idle.
+        /// Bytes of all blocks, live and free.
         block_bytes: usize,
     }
 
@@ -141,13 +141,13 @@ mod heap {
     struct Header {
         class: usize,
         next: *mut Header,
-        /// Of live blocks only.
+        /// Bytes of live blocks.
         previous: *mut Header,
     }
 
     const _: () = assert!(size_of::<Header>() <= DATA_ALIGN);
 
-    /// Four classes to the octave, beginning with [`DATA_ALIGN`] bytes, up to all addresses there are.
+    /// Four size classes per octave, from [`DATA_ALIGN`] bytes up to the whole address space.
     const CLASSES: usize = 4 * (usize::BITS as usize - 6);
 
     impl Heap {
@@ -161,7 +161,7 @@ mod heap {
             }
         }
 
-        /// Give kept blocks back to the allocator.
+        /// Returns free blocks to the allocator.
         pub(crate) fn trim(&mut self) {
             for class in 0..CLASSES {
                 while !self.idle[class].is_null() {
@@ -177,7 +177,7 @@ mod heap {
             }
         }
 
-        /// Bytes taken from the allocator.
+        /// Bytes held from the allocator.
         pub(crate) fn held_bytes(&self) -> usize {
             self.block_bytes + self.arena.bytes() + self.table.1
         }
@@ -288,7 +288,7 @@ mod heap {
         }
     }
 
-    /// The class that holds that many units of [`DATA_ALIGN`], at least 1.
+    /// The class of that many units of [`DATA_ALIGN`], at least 1.
     fn class_of(units: usize) -> usize {
         let last = units - 1;
         if last < 4 {
@@ -298,7 +298,7 @@ mod heap {
         shift * 4 + (last >> shift)
     }
 
-    /// How many units a class holds: the most for which `class_of` gives it.
+    /// The units of a class: the largest number for which `class_of` returns it.
     fn capacity(class: usize) -> usize {
         if class < 4 {
             return class + 1;
@@ -307,7 +307,7 @@ mod heap {
         (class % 4 + 5) << shift
     }
 
-    /// Of a block with that many units, and its header. Fits because `alloc` limits the number of bytes.
+    /// The layout of a block of that many units with its header. Fits because `alloc` limits the number of bytes.
     fn layout(units: usize) -> Layout {
         Layout::from_size_align((units + 1) * DATA_ALIGN, DATA_ALIGN).expect("no block is that large")
     }

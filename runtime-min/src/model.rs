@@ -30,7 +30,7 @@ type Shared = Parts;
 
 #[cfg_attr(not(feature = "alloc"), derive(Clone))]
 struct Parts {
-    /// Lives as long as this, not longer; only lent out.
+    /// Lives exactly as long as this; only lent out.
     manifest: &'static [u8],
     index: Index,
     entry: EntryFn,
@@ -129,7 +129,7 @@ impl Model {
 #[cfg(feature = "std")]
 impl Parts {
     /// # Safety
-    /// What the artifact was parsed from lives as long as the result: it is static, or goes to `_file` next.
+    /// The bytes that the artifact was parsed from live as long as the result: they are static, or go to `_file` next.
     unsafe fn of(artifact: &Artifact<'_>, code: Mmap) -> Parts {
         let manifest = artifact.manifest.bytes();
         // SAFETY: as the caller says; the lifetime does not get out.
@@ -192,7 +192,7 @@ macro_rules! with_allocator {
     ($($item:item)*) => {};
 }
 
-/// Memory that compiled code may read where there is nothing: an element of an empty tensor, a weight of none.
+/// Memory that compiled code may read where nothing is needed: an element of an empty tensor, a weight of none.
 #[repr(C, align(64))]
 struct Nothing([u64; 8]);
 static NOTHING: Nothing = Nothing([0; 8]);
@@ -220,7 +220,7 @@ fn best_version(file: &[u8]) -> Result<Artifact<'_>> {
     for (position, artifact) in Artifact::versions(file).enumerate() {
         let artifact = artifact?;
         let usable = check_host(&artifact).map(|()| artifact);
-        // If none can run, the first one, which asks for least, tells why.
+        // If none can run, the first one, which requires the least, gives the reason.
         if position == 0 || usable.is_ok() {
             best = usable;
         }

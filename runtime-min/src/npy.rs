@@ -1,8 +1,8 @@
-//! What comes before the elements in NumPy's `.npy` files. Types NumPy does not have (bf16, f8 …) are stored as the integers of their width.
+//! The header of NumPy's `.npy` files. Types that NumPy lacks (bf16, f8 …) are stored as integers of their width.
 use crate::DType;
 use alloc::{format, string::String, vec::Vec};
 
-/// How such a file begins.
+/// The magic and version of such a file.
 pub const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Type codes of NumPy; a type without one is stored as the integer of its width.
@@ -23,7 +23,7 @@ fn code(dtype: DType) -> &'static str {
     }
 }
 
-/// Where the elements start, and the sizes, in a file that should hold elements of this type.
+/// The offset of the elements, and the sizes, in a file that should hold elements of this type.
 pub fn parse(bytes: &[u8], dtype: DType) -> Result<(usize, Vec<usize>), String> {
     if !bytes.starts_with(MAGIC) {
         return Err("this is not a .npy file".into());
@@ -37,7 +37,7 @@ pub fn parse(bytes: &[u8], dtype: DType) -> Result<(usize, Vec<usize>), String> 
     let found = field("'descr'")?.strip_prefix('\'').and_then(|text| text.split_once('\''));
     let found = found.ok_or("structured types are not supported")?.0;
     let expected = code(dtype);
-    // One byte has no order, however it is written.
+    // One byte has no byte order, whatever the header says.
     let same = found.get(1..) == expected.get(1..) && (found.starts_with(['<', '=']) || dtype.size() == 1);
     if !same {
         let known = DType::ALL.iter().find(|known| code(**known) == found);
@@ -66,7 +66,7 @@ fn header_place(bytes: &[u8]) -> Option<(usize, usize)> {
     (end <= bytes.len()).then_some((start, end))
 }
 
-/// What comes before the elements.
+/// The header.
 pub fn header(dtype: DType, shape: &[usize]) -> Vec<u8> {
     let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
     let mut text = format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({sizes}), }}", code(dtype));

@@ -1,4 +1,4 @@
-//! Threads of a context. They share the parts of a range, and sleep while there is nothing to do.
+//! The thread pool of a context. Threads share the parts of a range and sleep while there is nothing to do.
 //!
 //! Every thread begins with a share of its own: from kernel to kernel it is then likely to find what it needs in its own caches, as most kernels go over
 //! their data in the same order. Who is done with that takes parts of others.
@@ -30,13 +30,14 @@ pub(crate) struct Pool {
     threads: i64,
 }
 
-/// How long to look for work before going to sleep: longer than most of what only one thread does between two kernels of a run.
+/// How long to spin before going to sleep: longer than most single-threaded work between two kernels of a run.
 const PATIENCE: Duration = Duration::from_micros(100);
-/// After that much of it, threads that have something to do go first.
+/// After this long, spinning threads yield to others.
 const HURRY: Duration = Duration::from_micros(5);
-/// How long the rest of a job has to take one thread for waking others up, which takes that thread about 10 µs and the others twice that.
+/// Waking costs the caller about 10 µs and each woken thread twice that, so the rest of a job must take one thread at
+/// least this long.
 const WORTH_WAKING: Duration = Duration::from_micros(40);
-/// Parts per thread: enough to even out parts of different cost.
+/// Parts per thread: enough to balance parts of different cost.
 const PARTS_PER_THREAD: i64 = 8;
 
 struct Shared {
@@ -50,12 +51,12 @@ struct Shared {
     asleep: Vec<AtomicBool>,
     /// The processor of the caller, which workers leave to it; `u32::MAX` if there is none to be left.
     callers: AtomicU32,
-    /// For a caller that waits until nobody is in.
+    /// Where the caller waits until nobody is in.
     lock: Mutex<()>,
     left: Condvar,
 }
 
-/// In cache lines of its own, and not in one that is fetched along with them.
+/// In cache lines of its own, away from prefetched neighbours.
 #[repr(align(128))]
 struct Apart<T>(T);
 
@@ -70,19 +71,19 @@ struct Job {
     args: *const u64,
     extent: i64,
     parts: i64,
-    /// Those with a share.
+    /// The number of threads with a share.
     threads: i64,
-    /// The caller's: who does a part must not matter.
+    /// The caller's floating-point mode: results must not depend on which thread computes a part.
     mode: FloatMode,
 }
 
 impl Job {
-    /// Where the share of a thread begins, which is where that of the one before ends.
+    /// The first part of a thread's share, which is the end of the one before.
     fn share(&self, thread: i64) -> i64 {
         self.parts * thread / self.threads
     }
 
-    /// Where a part begins, which is where the one before ends.
+    /// The first element of a part, which is the end of the one before.
     fn begin(&self, part: i64) -> i64 {
         (i128::from(self.extent) * i128::from(part) / i128::from(self.parts)) as i64
     }
@@ -124,7 +125,8 @@ impl Pool {
         Pool { threads: workers.len() as i64 + 1, shared, workers }
     }
 
-    /// Run a kernel over `0..extent` in parts of at least `grain`. Gives 0, or what the lowest part that failed gave.
+    /// Runs a kernel over `0..extent` in parts of at least `grain`. Returns 0, or the code of the lowest part that
+    /// failed.
     ///
     /// # Safety
     /// The kernel may run with these arguments on any part of the range, on several threads.
@@ -145,7 +147,7 @@ impl Pool {
         shared.state.store(OPEN, SeqCst);
         // Either this sees that a worker sleeps, or the worker sees that the job is open: both are in one order.
         if shared.asleep[..helpers].iter().any(|asleep| asleep.load(SeqCst)) {
-            // How long a part takes is found out by doing one, unless there are so few that this would take too long.
+            // One part is timed first, unless there are so few that this would take too long.
             let few = grain == 1 && parts < self.threads * PARTS_PER_THREAD / 2;
             let start = Instant::now();
             // SAFETY: as the caller says.
@@ -166,7 +168,7 @@ impl Pool {
         }
     }
 
-    /// Wake up those of the first workers that sleep.
+    /// Wakes those of the first workers that sleep.
     fn wake(&self, helpers: usize) {
         for (asleep, worker) in self.shared.asleep.iter().zip(&self.workers).take(helpers) {
             if asleep.load(SeqCst) && asleep.swap(false, SeqCst) {
@@ -181,7 +183,7 @@ impl Drop for Pool {
         self.shared.state.store(END, SeqCst);
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // A worker cannot panic; if it did, there is nothing to be done about it here.
+            // A worker cannot panic; if one did, nothing could be done about it here.
             let _ = worker.join();
         }
     }
@@ -209,7 +211,7 @@ impl Shared {
                     let job = *self.job.get();
                     job.mode.within(|| while self.take_parts(job, worker as i64, job.parts) {});
                 }
-                // Nothing is left that others could do.
+                // No part is left for others.
                 self.state.fetch_and(!OPEN, SeqCst);
                 self.leave();
             }
@@ -220,7 +222,7 @@ impl Shared {
         self.callers.store(processors::current().unwrap_or(u32::MAX), Relaxed);
     }
 
-    /// A worker does not stay where the caller is.
+    /// A worker moves away from the caller's processor.
     fn step_aside(&self, allowed: Option<Processors>) {
         let callers = self.callers.load(Relaxed);
         if let Some(allowed) = allowed.filter(|_| processors::current() == Some(callers)) {
@@ -228,7 +230,8 @@ impl Shared {
         }
     }
 
-    /// Do at most so many parts, if there are any left: half of what is left of a share, so that only what is done last is done in small pieces.
+    /// Does at most this many parts, while there are any: half of what is left of a share each time, so that only the
+    /// last pieces are small.
     ///
     /// # Safety
     /// As for `Pool::run`.
@@ -254,7 +257,7 @@ impl Shared {
     /// # Safety
     /// As for `Pool::run`.
     unsafe fn run_parts(&self, job: Job, first: i64, behind: i64, worker: i64) {
-        // What comes before a part that failed is still done: the lowest failure is found.
+        // Parts before one that failed are still done, so that the lowest failure is found.
         if first.cast_unsigned() > self.failure.load(Relaxed) >> 32 {
             return;
         }
@@ -266,7 +269,7 @@ impl Shared {
     }
 
     fn leave(&self) {
-        // The caller sees everything that was done here once it sees the count go down.
+        // The caller sees all writes of this thread once it sees the count go down.
         let before = self.state.fetch_sub(1, SeqCst);
         if before == WAITING | 1 {
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
@@ -288,7 +291,7 @@ impl Shared {
     }
 }
 
-/// Look for a short while whether something comes true. If that takes longer, others go first.
+/// Spins for a short while until a condition holds, yielding later on.
 fn patiently(condition: impl Fn() -> bool, meanwhile: impl Fn()) -> bool {
     let mut start = None;
     loop {

@@ -1,12 +1,13 @@
-//! On which processors threads run. Linux may put a thread that is woken up where the one that woke it is still busy, and then leaves both there for many
-//! milliseconds, however idle the others are: threads that look for work seem as busy to it as those that do some.
+//! Thread placement. Linux may put a woken thread on the processor of the thread that woke it and then leave both there
+//! for many milliseconds, however idle other processors are: to it, threads that spin look as busy as threads that
+//! work.
 #![allow(unsafe_code)]
 
-/// The processors that a thread may use, one bit for each.
+/// The processors that a thread may use, one bit each.
 #[derive(Clone, Copy)]
 pub(crate) struct Processors([u64; 16]);
 
-/// Where the calling thread is, if that can be told.
+/// The processor of the calling thread, if known.
 pub(crate) fn current() -> Option<u32> {
     system::current()
 }
@@ -25,7 +26,7 @@ impl Processors {
         (mask != [0; 16]).then_some(Processors(mask))
     }
 
-    /// Let the calling thread use all of these but one, unless that is the only one.
+    /// Restricts the calling thread to all of these but one, unless that is the only one.
     pub(crate) fn avoid(self, processor: u32) {
         if let Some(others) = self.without(processor) {
             system::allow(&others.0);
@@ -37,7 +38,7 @@ impl Processors {
 mod system {
     use core::ffi::c_int;
 
-    // Of the C library that `std` is built on. Threads are named by 0, which is the calling one.
+    // From the C library that `std` uses. Thread 0 is the calling one.
     unsafe extern "C" {
         safe fn sched_getcpu() -> c_int;
         fn sched_getaffinity(thread: c_int, bytes: usize, mask: *mut u64) -> c_int;
@@ -59,7 +60,7 @@ mod system {
     }
 }
 
-/// Elsewhere, threads are where the system puts them.
+/// On other systems, threads stay where the system puts them.
 #[cfg(not(target_os = "linux"))]
 mod system {
     pub(super) fn current() -> Option<u32> {

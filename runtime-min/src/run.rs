@@ -1,4 +1,5 @@
-//! Contexts: the memory and threads of one run at a time, and how a run goes: check, fill the tables, jump, check.
+//! Contexts: the memory and threads of one run at a time, and the steps of a run: check inputs, fill the tables, call
+//! the entry, check outputs.
 #![allow(unsafe_code)]
 use crate::{
     Model,
@@ -49,7 +50,7 @@ struct Counts {
 
 #[cfg(feature = "alloc")]
 impl Context {
-    /// With as many threads as the process may use.
+    /// Uses as many threads as the process may.
     pub fn new(model: &Model) -> Result<Context> {
         #[cfg(feature = "std")]
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -65,7 +66,7 @@ impl Context {
         ContextIn::create(model, crate::memory::Heap::new(), usable)
     }
 
-    /// Give memory back that is kept for further runs. Ends the life of the outputs.
+    /// Frees memory that is kept for further runs. Outputs must not be in use.
     pub fn trim(&mut self) {
         self.has_outputs = false;
         self.state.memory.recycle();
@@ -79,7 +80,7 @@ impl Context {
 }
 
 impl<'m> FixedContext<'m> {
-    /// How much memory is enough the manifest tells: `peak`, and some for tables.
+    /// The manifest states how much memory suffices: `peak`, and some for tables.
     pub fn in_memory(model: &Model, memory: &'m mut [MaybeUninit<u8>]) -> Result<FixedContext<'m>> {
         ContextIn::create(model, Fixed::new(memory), 1)
     }
@@ -133,7 +134,7 @@ impl<M: Memory> ContextIn<M> {
         self.keeps_subnormals = keep;
     }
 
-    /// What ends runs of this context from other threads.
+    /// A canceller that ends runs of this context from other threads.
     #[cfg(feature = "std")]
     pub fn canceller(&mut self) -> crate::Canceller {
         self.canceller.get_or_insert_default().clone()
@@ -252,7 +253,7 @@ impl<M: Memory> ContextIn<M> {
         Ok(())
     }
 
-    /// Jump into compiled code.
+    /// Calls compiled code.
     fn enter(&mut self, model: &Model) -> Result<()> {
         let (arena, arena_bytes) = self.state.memory.arena();
         self.state.refused = None;
@@ -304,7 +305,7 @@ impl<M: Memory> ContextIn<M> {
 }
 
 impl Model {
-    /// Run with inputs by name, in any order. The outputs are in the context then.
+    /// Runs with inputs by name, in any order. Outputs stay in the context.
     pub fn run<M: Memory>(&self, context: &mut ContextIn<M>, inputs: &[(&str, TensorRef<'_>)]) -> Result<()> {
         context.run(self, Inputs::Named(inputs), &mut [])
     }
@@ -342,7 +343,7 @@ impl<M: Memory> fmt::Debug for ContextIn<M> {
 
 const TENSOR_SLOTS: usize = size_of::<TensorSlots>() / 8;
 
-/// How many sizes the table has for a port.
+/// The number of sizes that the table has for a port.
 pub(crate) fn rank_of(port: &Port<'_>) -> usize {
     match port.kind {
         PortKind::Tensor => port.dims.map_or(0, |dims| dims.len()),

@@ -1,4 +1,4 @@
-//! The sources of this crate without `std`: the compiler makes programs of them.
+//! The sources of this crate without `std`, of which the compiler makes executables.
 
 macro_rules! sources {
     ($($path:literal)*) => { &[$(($path, include_str!($path))),*] };

@@ -1,8 +1,8 @@
-//! Tensors as callers have them: borrowed, typed, never copied (strings are, since they have a layout of their own).
+//! Tensors of callers: borrowed and typed, never copied (except strings, which have a layout of their own).
 use crate::{DType, Element};
 use core::marker::PhantomData;
 
-/// An input: a tensor or a sequence of inputs. What it says of itself is checked against the model before running.
+/// An input: a tensor or a sequence of inputs. Type and shape are checked against the model before running.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorRef<'a> {
     pub(crate) shape: &'a [usize],
@@ -25,7 +25,7 @@ pub(crate) enum Texts<'a> {
 }
 
 impl<'a> TensorRef<'a> {
-    /// Elements in order of the last axis first. A scalar has the shape `[]`.
+    /// Elements in row-major order. A scalar has the shape `[]`.
     pub fn new<T: Element>(elements: &'a [T], shape: &'a [usize]) -> TensorRef<'a> {
         TensorRef { shape, data: Data::Plain { dtype: T::DTYPE, bytes: bytes_of(elements) } }
     }
@@ -39,7 +39,7 @@ impl<'a> TensorRef<'a> {
         TensorRef { shape, data: Data::Texts(Texts::Borrowed(elements)) }
     }
 
-    /// Strings that need not be UTF-8.
+    /// Strings, not necessarily UTF-8.
     pub fn byte_texts(elements: &'a [&'a [u8]], shape: &'a [usize]) -> TensorRef<'a> {
         TensorRef { shape, data: Data::Texts(Texts::Bytes(elements)) }
     }
@@ -94,7 +94,7 @@ pub struct TensorMut<'a> {
 }
 
 impl<'a> TensorMut<'a> {
-    /// May be longer than the output; what its shape is the context tells after running.
+    /// May be longer than the output; after the run the context knows its shape.
     pub fn new<T: Element>(elements: &'a mut [T]) -> TensorMut<'a> {
         TensorMut {
             dtype: T::DTYPE,

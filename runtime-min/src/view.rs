@@ -1,4 +1,4 @@
-//! Outputs as they lie in the context's memory.
+//! Outputs in the memory of the context.
 #![allow(unsafe_code)]
 use crate::{
     DType, Element,
@@ -140,7 +140,7 @@ impl<'c> TensorView<'c> {
     }
 }
 
-/// Elements and sizes of a tensor of which the type says the number of axes: inputs and outputs of open sizes of models inside a program
+/// Elements and sizes of a tensor of fixed rank: inputs and outputs of open sizes of models inside a program
 /// ([`crate::include_model`]).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Array<'a, T, const RANK: usize> {

@@ -1,7 +1,7 @@
-//! Text of strangers, for people.
+//! Text from untrusted sources, made safe to show.
 use core::fmt::{self, Write};
 
-/// Text as a terminal may show it. What would control the terminal, or would change the order in which the rest is read, is shown by its number; lines stay lines.
+/// Text as a terminal may show it: control characters and bidirectional marks are escaped; line breaks are kept.
 ///
 /// ```
 /// # use numrsc_runtime::Visible;
@@ -11,14 +11,14 @@ use core::fmt::{self, Write};
 pub struct Visible<'a>(pub &'a str);
 
 impl Visible<'_> {
-    /// Is it shown by its number?
+    /// Is it escaped?
     pub fn hides(c: char) -> bool {
         match c {
             '\n' | '\t' => false,
             '\0'..' ' | '\u{7f}'..='\u{9f}' => true,
-            // Directions, and ends of lines and paragraphs.
+            // Bidirectional marks, line and paragraph separators.
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
-            // Letters that nobody sees.
+            // Invisible letters.
             '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' => true,
             _ => false,
         }

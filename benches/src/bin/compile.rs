@@ -153,7 +153,8 @@ fn report(args: &Args) -> Result<()> {
     }
     if !args.json {
         table.print(args.format);
-        args.format.print_note("\nMicroseconds per node (constant if compile time is linear in the number of nodes):\n");
+        args.format
+            .print_note("\nMicroseconds per node (constant if compile time is linear in the number of nodes):\n");
         growth.print(args.format);
     }
     Ok(())

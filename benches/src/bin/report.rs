@@ -28,7 +28,8 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut failed = false;
-    for (name, page) in BENCHMARKS.into_iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| w == name)) {
+    for (name, page) in BENCHMARKS.into_iter().filter(|(name, _)| wanted.is_empty() || wanted.iter().any(|w| w == name))
+    {
         eprintln!("{name}");
         if let Err(message) = run(name).and_then(|text| publish(name, page, &text)) {
             eprintln!("{name}: {message}");

@@ -19,10 +19,10 @@ impl Emitter<'_> {
         Parts::lanes(a.ty, lanes)
     }
 
-    /// Of a single lane or a part.
+    /// For a single lane or a part.
     fn unary_value(&mut self, op: Unary, x: Value, elem: Elem) -> Value {
         match op {
-            // Both numbers of one bit are their own negation.
+            // Both one-bit numbers are their own negation.
             Unary::Neg if elem == Elem::I1 => x,
             Unary::Not if elem == Elem::I1 => self.ins().bxor_imm_u(x, 1),
             Unary::Neg if elem.is_float() => self.ins().fneg(x),
@@ -40,14 +40,14 @@ impl Emitter<'_> {
         }
     }
 
-    /// Rounding to a whole number by arithmetic alone, of a single lane.
+    /// Rounds a single lane to an integer by arithmetic alone.
     fn round_in_steps(&mut self, op: Unary, x: Value) -> Value {
         let ty = self.type_of(x);
         let number = |e: &mut Self, n: f64| match ty {
             types::F32 => e.ins().f32const(n as f32),
             _ => e.ins().f64const(n),
         };
-        // From here on every number is whole.
+        // From here on every number is an integer.
         let whole = number(self, if ty == types::F32 { f64::from(1 << 23) } else { (1i64 << 52) as f64 });
         let size = self.ins().fabs(x);
         let raised = self.ins().fadd(size, whole);
@@ -75,7 +75,7 @@ impl Emitter<'_> {
         self.ins().select(small, signed, x)
     }
 
-    /// `amount` is the second operand if all its lanes are this scalar.
+    /// `amount` is the second operand if it is this scalar in all lanes.
     pub(super) fn binary(&mut self, op: Binary, a: &Parts, b: &Parts, amount: Option<Value>) -> Parts {
         let (ty, elem) = (a.ty, a.ty.elem);
         if elem == Elem::I1 {
@@ -95,7 +95,7 @@ impl Emitter<'_> {
         Parts::lanes(ty, lanes)
     }
 
-    /// Is there a packed form?
+    /// Whether a packed form exists.
     fn is_packed(&self, op: Binary, elem: Elem, amount: Option<Value>) -> bool {
         match op {
             Binary::Mul => elem != Elem::I8,
@@ -105,7 +105,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Of single lanes or parts.
+    /// For single lanes or parts.
     fn binary_value(&mut self, op: Binary, x: Value, y: Value, elem: Elem) -> Value {
         let float = elem.is_float();
         match op {
@@ -130,7 +130,7 @@ impl Emitter<'_> {
             Binary::SRem => self.ins().srem(x, y),
             Binary::URem => self.ins().urem(x, y),
             Binary::SMin | Binary::SMax | Binary::UMin | Binary::UMax if elem == Elem::I64 => {
-                // Not every machine has these on packed `i64`.
+                // Not every machine has these for packed `i64`.
                 let (cc, x, y) = match op {
                     Binary::SMin => (IntCC::SignedLessThan, x, y),
                     Binary::SMax => (IntCC::SignedGreaterThan, x, y),
@@ -153,7 +153,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// `x` where a comparison of the same kind of value holds, else `y`.
+    /// `x` where a mask of the same representation is set, else `y`.
     fn choose(&mut self, cond: Value, x: Value, y: Value) -> Value {
         let ty = self.type_of(x);
         if ty.is_vector() {
@@ -164,7 +164,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Numbers of one bit: every operation is one of logic.
+    /// One-bit numbers: every operation is a logical one.
     fn binary_of_masks(&mut self, op: Binary, a: &Parts, b: &Parts) -> Parts {
         let logic = match op {
             Binary::And | Binary::Mul | Binary::UMin | Binary::SMax => Binary::And,
@@ -196,7 +196,8 @@ impl Emitter<'_> {
         if divisor.is_power_of_two() {
             return self.ins().ushr_imm_u(x, i64::from(divisor.trailing_zeros()));
         }
-        // Multiply by 2^64 and something over the divisor, rounded up: the 65th bit of that factor is the sum below.
+        // Multiplies by the rounded-up quotient of a power of two above 2^64 and the divisor; the sum below adds the
+        // 65th bit of that factor.
         let log = 64 - (divisor - 1).leading_zeros();
         let factor = (((1u128 << log) - u128::from(divisor)) << 64) / u128::from(divisor) + 1;
         let factor = self.ins().iconst(types::I64, factor as u64 as i64);
@@ -243,7 +244,7 @@ impl Emitter<'_> {
         }
         let (mut x, mut y) = (self.lanes(a), self.lanes(b));
         if elem == Elem::I1 && matches!(op, Compare::Lt | Compare::Le) {
-            // With a sign, true is -1.
+            // As a signed number, true is -1.
             std::mem::swap(&mut x, &mut y);
         }
         let lanes = x.into_iter().zip(y).map(|(x, y)| self.compare_value(op, x, y, elem)).collect();
@@ -291,7 +292,7 @@ impl Emitter<'_> {
         Parts::lanes(ty, lanes)
     }
 
-    /// The lower half of the lanes with the upper half, until one is left.
+    /// Combines the lower half of the lanes with the upper half until one lane is left.
     pub(super) fn reduce(&mut self, op: Binary, a: &Parts) -> Parts {
         let elem = a.ty.elem;
         if self.is_packed(op, elem, None)

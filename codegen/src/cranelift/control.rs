@@ -5,7 +5,7 @@ use cranelift::codegen::ir::{Block as ClifBlock, BlockArg};
 use cranelift::prelude::{InstBuilder, IntCC, Value, types};
 use numrsc_ir::kernel::{Axis, Block, Elem, FuncId, Kind, Stmt, Ty, V, context};
 
-/// Does control reach the end?
+/// Whether control reaches the end.
 type Reached = bool;
 
 impl Emitter<'_> {
@@ -98,7 +98,7 @@ impl Emitter<'_> {
         Ok(true)
     }
 
-    /// The values to hand to a block for these.
+    /// The block arguments for these values.
     fn block_args(&mut self, values: impl IntoIterator<Item = V>) -> Refused<Vec<BlockArg>> {
         let mut args = vec![];
         for v in values {
@@ -108,7 +108,7 @@ impl Emitter<'_> {
         Ok(args)
     }
 
-    /// Parameters of a block for values of these types.
+    /// Adds block parameters for values of these types.
     fn block_params(&mut self, block: ClifBlock, names: &[V]) -> Vec<(V, Parts)> {
         let mut params = vec![];
         for &v in names {
@@ -125,7 +125,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// Tested before the first round and at the end of each: one branch per round.
+    /// Tests before the first round and at the end of each: one branch per round.
     fn counted(
         &mut self,
         var: V,
@@ -226,7 +226,7 @@ impl Emitter<'_> {
         let done = self.b.create_block();
         let after = self.block_params(done, outs);
         let arms = [then, or].map(|arm| {
-            // An arm that does nothing needs no block.
+            // An empty arm needs no block.
             if arm.stmts.is_empty() && outs.is_empty() { done } else { self.b.create_block() }
         });
         self.ins().brif(cond, arms[0], &[], arms[1], &[]);
@@ -249,7 +249,7 @@ impl Emitter<'_> {
         Ok(reached)
     }
 
-    /// Run a kernel over a range: at once where it is short or there is one thread, else through the run context.
+    /// Runs a kernel over a range: directly if it is short or there is one thread, else through the run context.
     fn launch(&mut self, kernel: FuncId, args: &[V], extent: V, grain: V) -> Refused<()> {
         let ctx = self.context.ok_or("only the entry launches kernels")?;
         let (known_extent, known_grain) = (self.constant_of(extent), self.constant_of(grain));
@@ -309,8 +309,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Each launch returns by itself: one block that all come to would have thousands of predecessors, and what dominates it would take
-    /// quadratic time to find.
+    /// Each launch returns by itself: a shared exit block would have thousands of predecessors, and finding its
+    /// dominator would take quadratic time.
     fn continue_unless_failed(&mut self, code: Value, next: ClifBlock) {
         let failing = self.b.create_block();
         self.b.set_cold_block(failing);

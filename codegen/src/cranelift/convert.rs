@@ -18,7 +18,7 @@ impl Emitter<'_> {
         Ok(Parts::lanes(ty, lanes))
     }
 
-    /// Lanes of integers to another width, by the steps of one doubling or halving.
+    /// Converts lanes of integers to another width, doubling or halving step by step.
     pub(super) fn resize(
         &mut self,
         mut parts: Vec<Value>,
@@ -92,7 +92,7 @@ impl Emitter<'_> {
                 let parts = self.packed(a)?;
                 let mut signed = op == Convert::SToF;
                 let wide = self.resize(parts, lanes, from.bits(), to.bits(), signed);
-                // A number that was widened fits the signed ones.
+                // A widened number fits the signed type.
                 signed |= from.bits() < to.bits();
                 Some(
                     wide.into_iter()
@@ -123,7 +123,7 @@ impl Emitter<'_> {
     }
 
     fn mask_to_numbers(&mut self, op: Convert, mask: &Parts, ty: Ty) -> Option<Vec<Value>> {
-        // Built lane by lane, it is cheaper to convert the lanes.
+        // If the result is built lane by lane, converting single lanes is cheaper.
         if matches!(mask.form, Form::Lanes(_)) {
             return None;
         }
@@ -157,7 +157,7 @@ impl Emitter<'_> {
         self.ins().fvpromote_low(v)
     }
 
-    /// Saturate integers of 32 bits, single or packed, to a narrower width.
+    /// Saturates 32-bit integers, single or packed, to a narrower width.
     fn clamp(&mut self, v: Value, bits: u32, signed: bool) -> Value {
         if bits >= 32 {
             return v;

@@ -1,4 +1,4 @@
-//! One function of the kernel IR to one of Cranelift: signatures, parameters, and what is known of values.
+//! Translates one function of the kernel IR to Cranelift: signatures, parameters, and what is known about values.
 use super::parts::{Form, Parts, lane_type};
 use cranelift::codegen::ir::{
     AbiParam, ExtFuncData, ExternalName, FuncRef, Function as Clif, Inst, MemFlagsData, SigRef, Signature, StackSlot,
@@ -10,14 +10,14 @@ use cranelift::prelude::{InstBuilder, Type, Value, types};
 use numrsc_ir::kernel::{Elem, FuncId, Function, Kind, Module, Ty, V};
 use std::collections::HashMap;
 
-/// What the CPU can do, as far as the code differs.
+/// CPU features that change the code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Abilities {
-    /// Every operation on vectors of 128 bits that is used here.
+    /// Every 128-bit vector operation that is used here.
     pub(super) packed: bool,
-    /// A product and a sum with one rounding.
+    /// Fused multiply-add.
     pub(super) fused: bool,
-    /// Rounding to whole numbers.
+    /// Rounding to integers.
     pub(super) rounds: bool,
     /// Vector registers.
     pub(super) registers: u32,
@@ -26,7 +26,7 @@ pub(super) struct Abilities {
 /// Why a function cannot be compiled.
 pub(super) type Refused<T> = Result<T, String>;
 
-/// A whole number or a pointer as a value and a constant to add, so that constants end up in addresses.
+/// An integer or pointer as a value plus a constant, so that constants end up in address operands.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sum {
     pub(super) base: Option<Value>,
@@ -38,9 +38,9 @@ pub(super) struct Emitter<'a> {
     pub(super) abilities: Abilities,
     pub(super) module: &'a Module,
     pub(super) function: &'a Function,
-    /// The run context, in the entry.
+    /// The run context; only in the entry.
     pub(super) context: Option<Value>,
-    /// Where a helper whose result needs several values writes them.
+    /// Where a helper writes a result of several values.
     pub(super) result_pointer: Option<Value>,
     convention: CallConv,
     values: Vec<Option<Parts>>,
@@ -51,14 +51,14 @@ pub(super) struct Emitter<'a> {
     slots: HashMap<Slot, StackSlot>,
 }
 
-/// Stack memory that is used for a moment only and therefore shared.
+/// Scratch stack memory, shared because it is used only briefly.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Slot {
     /// The arguments of a launch.
     Arguments,
     /// The result of a helper.
     Result,
-    /// Where masked lanes are read and written instead of in memory.
+    /// Where masked-off lanes are read and written instead of memory.
     Nowhere,
 }
 
@@ -113,7 +113,7 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn set(&mut self, v: V, parts: Parts) {
-        // A loop that is written out defines its values once per round.
+        // An unrolled loop defines its values once per round.
         self.sums[v.0 as usize] = None;
         self.splats[v.0 as usize] = None;
         self.values[v.0 as usize] = Some(parts);
@@ -127,7 +127,7 @@ impl<'a> Emitter<'a> {
         self.splats[v.0 as usize] = Some(scalar);
     }
 
-    /// The number in every lane, where it is known to be one.
+    /// The number in every lane, if it is a known constant.
     pub(super) fn splat_of(&self, v: V) -> Option<Value> {
         self.splats[v.0 as usize]
     }
@@ -152,7 +152,7 @@ impl<'a> Emitter<'a> {
         self.sums[v.0 as usize].filter(|s| s.base.is_none()).map(|s| s.offset)
     }
 
-    /// The value of a sum, computed here and now rather than kept in a register since its definition.
+    /// The value of a sum, computed at its use rather than kept in a register since its definition.
     pub(super) fn sum_value(&mut self, sum: Sum) -> Value {
         match sum.base {
             None => self.ins().iconst(types::I64, sum.offset),
@@ -212,14 +212,14 @@ impl<'a> Emitter<'a> {
         let signature = self.signature_of(callee)?;
         let signature = self.b.import_signature(signature);
         let name = self.b.func.declare_imported_user_function(UserExternalName::new(0, id.0));
-        // Near, so that the code refers to it relative to itself.
+        // Near, so that the code refers to it PC-relative.
         let data = ExtFuncData { name: ExternalName::user(name), signature, colocated: true, patchable: false };
         let reference = self.b.import_function(data);
         self.functions.insert(id, reference);
         Ok(reference)
     }
 
-    /// Call a function by its address.
+    /// Calls a function by its address.
     pub(super) fn call_pointer(&mut self, callee: Value, args: &[Value], result: Type) -> Value {
         let key = (args.iter().map(|&a| self.type_of(a)).collect::<Vec<_>>(), result);
         let signature = match self.signatures.get(&key) {
@@ -297,12 +297,12 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// Memory is there, but vectors are only aligned to their elements.
+/// Memory that is always present, though vectors are aligned only to their elements.
 pub(super) fn flags() -> MemFlagsData {
     MemFlagsData::new().with_notrap()
 }
 
-/// What a launch passes lies in slots of 8 bytes.
+/// Arguments of a launch are slots of 8 bytes.
 pub(super) fn scalar_argument(function: &Function, v: V) -> Refused<Ty> {
     let ty = function.ty(v);
     if ty.lanes == 1 { Ok(ty) } else { Err(format!("a kernel cannot take the vector {v}: {ty}")) }

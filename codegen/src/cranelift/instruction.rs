@@ -98,7 +98,7 @@ impl Emitter<'_> {
         })
     }
 
-    /// The whole numbers and pointers that are something known and a constant.
+    /// Integers and pointers that are another value plus a constant.
     fn as_sum(&self, inst: &Inst, ty: Ty) -> Refused<Option<Sum>> {
         if ty != Ty::I64 && ty != Ty::PTR {
             return Ok(None);
@@ -160,7 +160,7 @@ impl Emitter<'_> {
         Parts::lanes(ty, lanes)
     }
 
-    /// Where every part of the result takes from at most two.
+    /// If every part of the result takes lanes from at most two parts.
     fn shuffle_packed(&mut self, ty: Ty, a: &Parts, b: &Parts, lanes: &[u32]) -> Option<Vec<Value>> {
         self.packs(ty)?;
         let (x, y) = (self.packed(a)?, self.packed(b)?);

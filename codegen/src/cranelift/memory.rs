@@ -5,7 +5,7 @@ use cranelift::codegen::ir::{StackSlotData, StackSlotKind};
 use cranelift::prelude::{InstBuilder, Value, types};
 use numrsc_ir::kernel::{Elem, Ty, V};
 
-/// What buffers are aligned to.
+/// The alignment of buffers.
 const BUFFER_ALIGN: i64 = 64;
 const MAX_BUFFER_BYTES: i64 = 1 << 28;
 
@@ -95,7 +95,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Where `ptr[index]` lies: an address and an offset that an instruction can hold.
+    /// The location of `ptr[index]`: an address and an offset that fits an instruction.
     fn address(&mut self, ptr: V, index: V, elem: Elem) -> Refused<(Value, i32)> {
         let (ptr, index, size) = (self.sum(ptr)?, self.sum(index)?, elem.size());
         let mut offset = ptr.offset.wrapping_add(index.offset.wrapping_mul(size));
@@ -108,7 +108,7 @@ impl Emitter<'_> {
                 None => bytes,
             });
         }
-        // Room for the lanes of the longest vector.
+        // Space for the lanes of the longest vector.
         if offset.unsigned_abs() >= 1 << 30 || base.is_none() {
             base = Some(self.sum_value(Sum { base, offset }));
             offset = 0;

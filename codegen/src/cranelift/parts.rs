@@ -1,4 +1,4 @@
-//! How a value of the kernel IR is held: as single lanes, or as packed parts of 128 bits.
+//! How a value of the kernel IR is represented: as single lanes, or as packed parts of 128 bits.
 //!
 //! A packed part may be padded: a vector shorter than 128 bits lies in the low lanes and what is above is anything. Masks are packed as
 //! integers of the width that they were made with, all bits of a lane set or none; a single `i1` is 0 or 1 in an `i8`.
@@ -50,7 +50,7 @@ pub(super) fn int_part(bits: u32) -> Type {
     }
 }
 
-/// In how many parts lanes of this width are packed, if they can be.
+/// The number of parts in which lanes of this width are packed, if they can be.
 pub(super) fn part_count(lanes: u32, bits: u32) -> Option<usize> {
     let total = lanes * bits;
     match total {
@@ -75,7 +75,7 @@ impl Parts {
 }
 
 impl Emitter<'_> {
-    /// In how many parts values of a type are packed; masks are lanes outside of the block that made them.
+    /// The number of parts in which values of a type are packed; outside of the block that made them, masks are lanes.
     pub(super) fn packs(&self, ty: Ty) -> Option<usize> {
         match ty.elem {
             Elem::I1 | Elem::Ptr => None,
@@ -84,7 +84,7 @@ impl Emitter<'_> {
         }
     }
 
-    /// The types of the values that hold a value where its form has to be known: in parameters and results.
+    /// The Cranelift types of a value whose representation must be known: in parameters and results.
     pub(super) fn fixed_types(&self, ty: Ty) -> Vec<Type> {
         match self.packs(ty) {
             Some(count) => vec![part_type(ty.elem); count],
@@ -122,7 +122,7 @@ impl Emitter<'_> {
         self.ins().band_imm_u(byte, 1)
     }
 
-    /// The packed parts, of a type that is not a mask, if the type has such a form.
+    /// The packed parts of a value that is not a mask, if its type has a packed form.
     pub(super) fn packed(&mut self, parts: &Parts) -> Option<Vec<Value>> {
         let count = self.packs(parts.ty)?;
         match &parts.form {
@@ -163,7 +163,7 @@ impl Emitter<'_> {
         lanes
             .chunks(per_part)
             .map(|chunk| {
-                // Only numbers of 32 and 64 bits move into a vector register by themselves.
+                // Only 32-bit and 64-bit numbers move into a vector register directly.
                 let mut v = if part.lane_bits() < 32 {
                     self.ins().splat(part, chunk[0])
                 } else {
@@ -177,7 +177,7 @@ impl Emitter<'_> {
             .collect()
     }
 
-    /// The same 128 bits as another type.
+    /// Reinterprets 128 bits as another type.
     pub(super) fn cast(&mut self, ty: Type, value: Value) -> Value {
         if self.type_of(value) == ty {
             return value;

@@ -1,4 +1,4 @@
-//! What a module of WebAssembly has in place of a runtime: one exported function, which the page calls with a run context.
+//! The exported function of a WebAssembly module, which the page calls with a run context.
 use numrsc_ir::kernel::context;
 use std::fmt::Write;
 
@@ -8,11 +8,12 @@ pub(super) const RUN: &str = "run";
 /// Where the linker puts the weights.
 pub(super) const WEIGHTS: &str = "weights";
 
-/// Memory is the page's business. Its functions are imports, which only code can put into a context: a page has no addresses of functions.
+/// Memory belongs to the page. Its functions are imports, because only code, not a page, can put function addresses
+/// into a context.
 const IMPORTS: [(&str, &str, i64); 3] =
     [("arena", "i64", context::FN_ARENA), ("alloc", "i64", context::FN_ALLOC), ("free", "ptr", context::FN_FREE)];
 
-/// Completes the context of the page by what the page cannot know, and calls the entry.
+/// Adds to the page's context what the page cannot know, and calls the entry.
 pub(super) fn run_function(entry: &str) -> String {
     let mut text = format!("\n@{WEIGHTS} = external hidden global i8\n");
     let mut body = String::new();

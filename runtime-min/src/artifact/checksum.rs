@@ -1,4 +1,4 @@
-//! A fast 64-bit checksum against accidents: four lanes of `h = (h ^ word) * odd; h ^= h >> 32`.
+//! A fast 64-bit checksum against accidental damage: four lanes of `h = (h ^ word) * odd; h ^= h >> 32`.
 //!
 //! Every step is a bijection of the state, so a change within one word always changes the result. It is not
 //! cryptographic: an artifact is a program, and whoever can forge one can run code anyway.
@@ -15,7 +15,7 @@ const BLOCK: usize = LANES * 8;
 const MULTIPLIERS: [u64; LANES] =
     [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f];
 
-/// The same for bytes that come in parts; how they are cut does not matter.
+/// The same for bytes that arrive in parts; the division into parts does not matter.
 #[derive(Debug, Clone)]
 pub struct Checksum {
     lanes: [u64; LANES],
@@ -52,7 +52,7 @@ impl Checksum {
         self.rest_len = rest.len();
     }
 
-    /// As `update` with that many zeros.
+    /// Equals `update` with that many zeros.
     pub fn zeros(&mut self, mut count: u64) {
         const ZEROS: [u8; 4096] = [0; 4096];
         while count > 0 {

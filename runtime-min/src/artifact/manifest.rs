@@ -31,9 +31,10 @@ pub struct Manifest<'a> {
 pub struct Port<'a> {
     pub name: &'a str,
     pub kind: PortKind,
-    /// Of the tensor, or of the tensors within the sequence.
+    /// The element type of the tensor, or of the tensors within the sequence.
     pub dtype: DType,
-    /// The sizes of the tensor, or what is known of all tensors within the sequence; `None` if not even their rank is.
+    /// The sizes of the tensor, or what all tensors within the sequence have in common; `None` if not even the rank is
+    /// known.
     pub dims: Option<Dims<'a>>,
     /// The whole type as text, for people.
     pub type_text: &'a str,
@@ -48,17 +49,17 @@ pub enum PortKind {
     },
 }
 
-/// What is known of the size of an axis before running.
+/// What is known about the size of an axis before running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dim<'a> {
     Fixed(u64),
     /// In terms of the model's symbols, such as `batch*12`.
     Formula(&'a str),
-    /// Within sequences: differs from element to element.
+    /// Within sequences: differs between elements.
     Any,
 }
 
-/// What the entries along the last axis of an output stand for: the classes of a table of probabilities, say.
+/// The meaning of the entries along the last axis of an output, such as the classes of a table of probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Labels<'a> {
     Integers(List<'a, i64>),
@@ -99,7 +100,7 @@ impl<'a> Manifest<'a> {
         Ok(Manifest { bytes, index })
     }
 
-    /// The same bytes again, which were parsed before.
+    /// Reads bytes that were parsed before.
     pub(crate) fn from_index(bytes: &'a [u8], index: Index) -> Manifest<'a> {
         Manifest { bytes, index }
     }
@@ -117,7 +118,7 @@ impl<'a> Manifest<'a> {
         self.text(self.index.model)
     }
 
-    /// What compiled the model, with its version.
+    /// The compiler that wrote the model, with its version.
     pub fn producer(&self) -> &'a str {
         self.text(self.index.producer)
     }
@@ -130,7 +131,7 @@ impl<'a> Manifest<'a> {
         self.list(self.index.features)
     }
 
-    /// Where in the code running starts.
+    /// Offset of the entry function in the code.
     pub fn entry(&self) -> u64 {
         self.index.entry
     }
@@ -143,18 +144,18 @@ impl<'a> Manifest<'a> {
         self.list(self.index.outputs)
     }
 
-    /// Of the output at a position, if it has any.
+    /// The labels of the output at a position, if it has any.
     pub fn labels(&self, output: usize) -> Option<Labels<'a>> {
         let mut all: List<'a, Labelled<'a>> = self.list(self.index.labels?);
         all.find(|one| one.output as usize == output).map(|one| one.labels)
     }
 
-    /// The names that sizes are expressed in.
+    /// The symbols in which sizes are expressed.
     pub fn symbols(&self) -> Names<'a> {
         self.list(self.index.symbols)
     }
 
-    /// Memory for everything between inputs and outputs.
+    /// Size of the arena: memory for everything between inputs and outputs.
     pub fn arena(&self) -> Size<'a> {
         self.size(self.index.arena)
     }
@@ -168,12 +169,12 @@ impl<'a> Manifest<'a> {
         self.index.weights
     }
 
-    /// Whether a run asks for memory whose size depends on data.
+    /// Whether a run allocates memory whose size depends on data.
     pub fn needs_heap(&self) -> bool {
         self.index.flags & NEEDS_HEAP != 0
     }
 
-    /// Whether the code never asks for other threads.
+    /// Whether the code never uses other threads.
     pub fn single_threaded(&self) -> bool {
         self.index.flags & SINGLE_THREADED != 0
     }
@@ -248,7 +249,7 @@ struct Place(u32);
 
 impl Index {
     fn read(reader: &mut Reader<'_>) -> Option<Index> {
-        // Places are 32 bits, and nothing that long is a manifest.
+        // Offsets have 32 bits, and no manifest is that long.
         u32::try_from(reader.bytes.len()).ok()?;
         let mut index = Index {
             version: reader.u32()?,
@@ -275,7 +276,7 @@ impl Index {
     }
 }
 
-/// Items one after the other; also an iterator over what is left of them.
+/// Consecutive items; also an iterator over those that are left.
 #[derive(Clone, Copy)]
 pub struct List<'a, T> {
     reader: Reader<'a>,
@@ -423,7 +424,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Check what is here and tell where it was.
+    /// Checks a part and returns its offset.
     fn skip<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<Place> {
         let place = Place(self.at as u32);
         read(self)?;
@@ -440,7 +441,7 @@ impl<'a> Reader<'a> {
 
     fn skip_list<T: Item<'a>>(&mut self) -> Option<Place> {
         self.skip(|reader| {
-            // Every item takes at least a byte, so a wrong count ends soon.
+            // Every item takes at least a byte, so a wrong count fails soon.
             for _ in 0..reader.u32()? {
                 T::read(reader)?;
             }

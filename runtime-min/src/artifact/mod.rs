@@ -35,7 +35,7 @@ pub(crate) use manifest::Index;
 pub const MAGIC: [u8; 8] = *b"NUMRSC\0\x01";
 /// Changes with every change of the layout, the manifest or the run context.
 pub const FORMAT_VERSION: u32 = 1;
-/// Sections that are mapped start at multiples of this.
+/// Mapped sections start at multiples of this.
 pub const PAGE: u64 = 4096;
 /// Compiled code relies on weights and memory starting at multiples of this.
 pub const DATA_ALIGN: usize = 64;
@@ -67,7 +67,7 @@ impl Architecture {
         Architecture::Riscv32,
     ];
 
-    /// As in the first part of a target triple.
+    /// The architecture as the first part of a target triple.
     pub fn name(self) -> &'static str {
         match self {
             Architecture::X86_64 => "x86_64",
@@ -83,7 +83,7 @@ impl Architecture {
         Architecture::ALL.into_iter().find(|architecture| *architecture as u32 == number)
     }
 
-    /// That of this program, if code can be compiled for it.
+    /// The architecture of this program, if code can be compiled for it.
     pub fn host() -> Option<Architecture> {
         match () {
             () if cfg!(target_arch = "x86_64") => Some(Architecture::X86_64),
@@ -110,7 +110,7 @@ pub struct Artifact<'a> {
 }
 
 impl<'a> Artifact<'a> {
-    /// Check and take apart the bytes of a file; of several versions, the first. The weights are not looked at.
+    /// Checks and splits the bytes of a file; of several versions, the first. Weights are not read.
     pub fn parse(bytes: &'a [u8]) -> Result<Artifact<'a>> {
         Artifact::parse_first(bytes).map(|(artifact, _)| artifact)
     }
@@ -146,7 +146,7 @@ impl<'a> Artifact<'a> {
         if number(HEADER_BYTES - 8) != Some(checksum(header)) {
             return Err(Error::Damaged { part: "header" });
         }
-        // From here on a mismatch is no accident of storage, except for the length.
+        // From here on a mismatch means a malformed file rather than damaged storage, except for the length.
         let (length, following) = (number(16).unwrap_or(0), half(28).unwrap_or(0));
         let (bytes, rest) = split_version(bytes, length, following)?;
         let architecture =
@@ -203,13 +203,13 @@ impl<'a> Artifact<'a> {
         Ok((Artifact { architecture, manifest, code, code_offset, weights, weights_checksum }, rest))
     }
 
-    /// Compare the weights with their checksum; reads all of them.
+    /// Compares the weights with their checksum, which reads all of them.
     pub fn verify_weights(&self) -> Result<()> {
         if checksum(self.weights) == self.weights_checksum { Ok(()) } else { Err(Error::Damaged { part: "weights" }) }
     }
 }
 
-/// What comes after a version.
+/// The bytes after a version.
 struct Rest<'a> {
     bytes: &'a [u8],
     versions: u32,

@@ -1,4 +1,4 @@
-//! Writing artifacts. Weights are given as pieces and go to the file as they are made, never copied into one buffer.
+//! Writes artifacts. Weights are given as pieces and streamed to the file, never copied into one buffer.
 use super::{
     Architecture, Checksum, FORMAT_VERSION, HEADER_BYTES, MAGIC, Manifest, PAGE, SECTIONS, checksum,
     manifest::{HAS_LABELS, NEEDS_HEAP, SINGLE_THREADED},
@@ -30,7 +30,7 @@ pub struct ManifestSpec {
     pub single_threaded: bool,
     pub failures: Vec<String>,
     pub kernels: Vec<KernelSpec>,
-    /// By the position of the output.
+    /// By position of the output.
     pub labels: BTreeMap<usize, LabelsSpec>,
 }
 
@@ -64,7 +64,8 @@ pub enum PortTypeSpec {
     Tensor {
         dims: Vec<DimSpec>,
     },
-    /// Depth 1 is a sequence of tensors. `dims` is what is known of all of them, `None` if not even the rank is.
+    /// Depth 1 is a sequence of tensors. `dims` holds what all of them have in common, `None` if not even the rank is
+    /// known.
     Sequence {
         depth: u8,
         dims: Option<Vec<DimSpec>>,
@@ -92,10 +93,10 @@ pub struct KernelSpec {
     pub length: u64,
 }
 
-/// Bytes that are there, or are made when they are written.
+/// Bytes that exist, or that are made when they are written.
 pub trait Content {
     fn length(&self) -> u64;
-    /// Give all of them to `to`, in order, part by part.
+    /// Passes all bytes to `to`, in order, part by part.
     fn write(&self, to: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()>;
 }
 
@@ -109,7 +110,7 @@ impl Content for &[u8] {
     }
 }
 
-/// Weights at their place in the weights section; what lies between pieces is 0.
+/// A piece of weights and its offset in the weights section; gaps between pieces are filled with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<C> {
     pub offset: u64,
@@ -117,7 +118,7 @@ pub struct Piece<C> {
 }
 
 impl<C: Content> Piece<C> {
-    /// Give all bytes of a weights section to `to`, with those between pieces.
+    /// Passes all bytes of a weights section to `to`, gaps included.
     pub fn write_all(pieces: &[Piece<C>], to: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         let mut end = 0;
         for piece in pieces {
@@ -163,8 +164,8 @@ impl<C: Content> Builder<'_, C> {
         Ok(bytes.into_inner())
     }
 
-    /// The same model for several CPUs, of which the last one that the CPU can run will be taken. Weights are made once, and the headers in front of them, which
-    /// hold their checksums, are written behind them.
+    /// Writes the same model for several CPUs; the loader takes the last version that the CPU can run. Weights are
+    /// generated once; the headers before them hold their checksums and are written afterwards.
     ///
     /// Many small writes: give it something with a buffer. Fails with `InvalidInput` if the parts do not fit together.
     pub fn write_versions(versions: &[Builder<'_, C>], to: &mut (impl Write + Seek)) -> io::Result<()> {
@@ -174,7 +175,7 @@ impl<C: Content> Builder<'_, C> {
         to.flush()
     }
 
-    /// The same to where there is no way back, such as a pipe. Weights are made twice.
+    /// The same for writers that cannot seek, such as a pipe. Weights are generated twice.
     pub fn stream_versions(versions: &[Builder<'_, C>], to: &mut impl Write) -> io::Result<()> {
         for (version, following) in versions.iter().zip((0..versions.len() as u32).rev()) {
             let mut sum = Checksum::new();
@@ -246,7 +247,7 @@ impl<C: Content> Builder<'_, C> {
         to.seek(SeekFrom::Start(start + prepared.padded)).map(drop)
     }
 
-    /// All but the header. Gives the checksum of the weights.
+    /// Writes everything but the header and returns the checksum of the weights.
     fn write_behind_header(&self, prepared: &Prepared, to: &mut impl Write) -> io::Result<Checksum> {
         let mut at = HEADER_BYTES as u64;
         let mut put = |bytes: &[u8], align: u64| -> io::Result<()> {
@@ -278,11 +279,11 @@ fn invalid(error: Error) -> io::Error {
 }
 
 struct Prepared {
-    /// But for the checksums of the weights and of itself.
+    /// Everything but the checksums of the weights and of the header itself.
     header: Vec<u8>,
     manifest: Vec<u8>,
     length: u64,
-    /// With what is between this version and the next.
+    /// Includes what lies between this version and the next.
     padded: u64,
 }
 
@@ -348,7 +349,8 @@ impl ManifestSpec {
                 }
             });
         }
-        // What cannot be read back (a text of more than 4 GiB, a sequence of depth 0) is refused here, not on loading.
+        // Refuses here, rather than on loading, what could not be read back (a text of more than 4 GiB, a sequence of
+        // depth 0).
         let read = Manifest::parse(&out.0)?;
         let depths =
             |ports: &[PortSpec]| ports.iter().all(|port| !matches!(port.ty, PortTypeSpec::Sequence { depth: 0, .. }));
@@ -536,7 +538,7 @@ mod tests {
         assert!(build(&flat, &[0; 3], &[]).is_err());
     }
 
-    /// Labels are an addition: without any, a manifest has the bytes that it always had.
+    /// Labels are an optional section: without any, the bytes of a manifest are those of before.
     #[test]
     fn labels_come_last() {
         let (with, mut without) = (spec(), spec());
