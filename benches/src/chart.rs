@@ -1,4 +1,5 @@
-//! The picture of a comparison: a row per model, a panel per peer, bars from 1 to how often as fast we are on a logarithmic axis.
+//! The chart of a comparison: a row per model, a panel per peer, bars from 1 to the relative speed on a logarithmic
+//! axis.
 use crate::{
     peers::Peer,
     results::{self, Row},
@@ -27,7 +28,7 @@ pub fn svg(rows: &[Row]) -> String {
     let (peers, counts) = (results::peers(rows), results::thread_counts(rows));
     let at = |threads: usize| rows.iter().filter(move |row| row.threads == threads);
     let mut bars: Vec<&Row> = counts.first().map_or(vec![], |&threads| at(threads).collect());
-    // The best at the top, as seen from the first peer; quantised models by themselves.
+    // Sorted by the speed relative to the first peer, best first; quantised models apart.
     let key = |row: &Row| (row.quantised, -peers.first().and_then(|&p| row.speed(p)).unwrap_or(0.0));
     bars.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
     let floats = bars.iter().filter(|row| !row.quantised).count();
@@ -62,7 +63,7 @@ pub fn svg(rows: &[Row]) -> String {
     picture.text
 }
 
-/// The part of the picture that belongs to a peer.
+/// The panel of a peer.
 struct Panel {
     left: f64,
     width: f64,

@@ -1,4 +1,4 @@
-//! A function with every float an `f64`: what a model computes, but for errors of rounding that nobody sees.
+//! A function with every float as `f64`: the reference for accuracy.
 use crate::driver::Result;
 use numrsc_ir::{
     DType, Func, Op, Scalar, Tensor, Type, Value,
@@ -9,7 +9,7 @@ fn wide(dtype: DType) -> DType {
     if dtype.is_float() { DType::F64 } else { dtype }
 }
 
-/// A tensor with floats as `f64`, which all of them are exactly.
+/// The tensor with floats converted to `f64`, which is exact.
 pub fn widened(t: &Tensor) -> Tensor {
     match t.dtype().is_float() {
         true => Tensor::from_elems(DType::F64, t.shape().to_vec(), &t.elems()),
@@ -80,7 +80,7 @@ mod tests {
             return %3, %4\n}";
         let wide = in_f64(&numrsc_ir::parse(text).unwrap()).unwrap();
         let text = wide.to_string();
-        // The number is that of the narrow one, not a nearer one.
+        // The literal has the value of the narrow type, not a closer one.
         assert!(text.contains(&f64::from(0.1_f32).to_string()), "{text}");
         assert!(!text.contains("f32") && !text.contains("f16") && text.contains("i64[2]"), "{text}");
     }

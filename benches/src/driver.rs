@@ -1,5 +1,4 @@
-//! What the benchmarks that start other processes have in common: where things are, compiling in a process of its own, and a
-//! child with a stopwatch.
+//! What benchmarks that start other processes share: paths, compiling in a separate process, and timing a child.
 use crate::{flops, raw};
 use numrsc::{
     Program,
@@ -28,7 +27,7 @@ const ARTIFACT: &str = "model.nrsc";
 const REPORT: &str = "report.json";
 const PROGRAM: &str = "program";
 
-/// A folder in cargo's target directory, made if it is not there.
+/// A folder in cargo's target directory; created if missing.
 pub fn work_folder(name: &str) -> Result<PathBuf> {
     let this = env::current_exe().map_err(|e| e.to_string())?;
     let target = this.parent().and_then(Path::parent).ok_or("this program lies in no target directory")?;
@@ -37,7 +36,7 @@ pub fn work_folder(name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Programs of this package that run as children: `cargo run` builds only the one it runs.
+/// Builds programs of this package that run as children: `cargo run` builds only the one it runs.
 pub fn build_programs(names: &[&str]) -> Result<Vec<PathBuf>> {
     let this = env::current_exe().map_err(|e| e.to_string())?;
     let mut command = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()));
@@ -67,7 +66,7 @@ pub fn corpus_models() -> Result<Vec<PathBuf>> {
     Ok(models)
 }
 
-/// The shared library in the wheel that the corpus was made with.
+/// The shared library in the wheel of the corpus.
 pub fn ort_library() -> Result<PathBuf> {
     let corpus = numrsc_tests::corpus::folder();
     in_package(&corpus.join("venv"), "onnxruntime/capi", "libonnxruntime.so")
@@ -86,7 +85,7 @@ pub fn file_size(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |m| m.len())
 }
 
-/// Read a file, so that it is in memory.
+/// Reads a file, so that it is in memory.
 pub fn read_all(path: &Path) -> Result<()> {
     let read = || -> std::io::Result<()> {
         let (mut file, mut buffer) = (fs::File::open(path)?, vec![0; 1 << 20]);
@@ -103,15 +102,15 @@ pub fn name_of(path: &Path) -> String {
 /// What a child printed, and when.
 #[derive(Debug)]
 pub struct Outcome {
-    /// From before the process was made to its first line.
+    /// From before the process was created to its first line.
     pub first_line: Duration,
     /// The last line.
     pub report: Value,
 }
 
-/// Run a program that needs no LLVM; its last line is JSON. Nothing outlives the time limit.
+/// Runs a program that needs no LLVM and whose last line is JSON. It is killed at the time limit.
 pub fn run_child(command: &mut Command, limit: Duration) -> Result<Outcome> {
-    // Cargo sets this for the compiler's sake; the loader of a child would search there for every library.
+    // Cargo sets this for the compiler; the loader of a child would search every library there.
     run_compiler(command.env_remove("LD_LIBRARY_PATH"), limit)
 }
 
@@ -124,14 +123,14 @@ pub fn run_compiler(command: &mut Command, limit: Duration) -> Result<Outcome> {
     Ok(Outcome { first_line: *first_line, report })
 }
 
-/// From before the process was made to its end.
+/// From before the process was created to its end.
 pub fn time_child(program: &Path, arguments: &[String], limit: Duration) -> Result<Duration> {
     let start = Instant::now();
     run_silent(Command::new(program).args(arguments).env_remove("LD_LIBRARY_PATH"), limit)?;
     Ok(start.elapsed())
 }
 
-/// Run a program and give the lines that it prints and when it did; what it says about errors is ours. Nothing outlives the time limit.
+/// Runs a program and returns its lines with their times; stderr is passed on. It is killed at the time limit.
 pub fn run_silent(command: &mut Command, limit: Duration) -> Result<Vec<(Duration, String)>> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
@@ -171,7 +170,7 @@ pub fn run_silent(command: &mut Command, limit: Duration) -> Result<Vec<(Duratio
     }
 }
 
-/// Run work that may recurse deeply: nested graphs do.
+/// Runs work that may recurse deeply, as nested graphs do.
 pub fn with_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let handle = thread::Builder::new().stack_size(256 << 20).spawn_scoped(scope, work);
@@ -179,7 +178,7 @@ pub fn with_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T> {
     })
 }
 
-/// Load, import, compile and write a model, with the time of each phase.
+/// Loads, imports, compiles and writes a model, and times each phase.
 pub fn compile_file(model: &Path, import: &import::Options, options: &Options, to: &Path) -> Result<Value> {
     compiled_file(model, import, options, to).map(|(_, report)| report)
 }
@@ -213,8 +212,8 @@ fn compiled_file(model: &Path, import: &import::Options, options: &Options, to: 
     Ok((artifact, report))
 }
 
-/// Compile a folder of the corpus, and turn its inputs and expected outputs into plain files:
-/// `model.nrsc`, `input_I.raw`, `expected_I.raw`, the model as a program with its inputs, and the report of it all.
+/// Compiles a folder of the corpus and converts its inputs and expected outputs to plain files: `model.nrsc`,
+/// `input_I.raw`, `expected_I.raw`, the model as a program with its inputs, and a report.
 pub fn prepare(folder: &Path, to: &Path, options: &Options) -> Result<Value> {
     let settings = Settings::of(folder)?;
     let file = folder.join("model.onnx");
@@ -250,7 +249,7 @@ pub fn prepare(folder: &Path, to: &Path, options: &Options) -> Result<Value> {
     Ok(report)
 }
 
-/// The model as a program that needs no libraries, and the arguments with which it runs once.
+/// Writes the model as an executable, and returns the arguments to run it once.
 fn write_program(
     func: &Func,
     inputs: &[Tensor],
@@ -287,11 +286,11 @@ pub struct Prepared {
     pub folder: PathBuf,
     pub artifact: PathBuf,
     pub inputs: Vec<PathBuf>,
-    /// What [`prepare`] said.
+    /// The report of [`prepare`].
     pub report: Value,
 }
 
-/// [`prepare`] a folder of the corpus in a process of its own, unless that is done.
+/// Calls [`prepare`] for a folder of the corpus in a separate process, unless that is done.
 pub fn prepared(model: &Path, limit: Duration) -> Result<Prepared> {
     let folder = work_folder(&format!("models/{}", name_of(model)))?;
     let (artifact, report) = (folder.join(ARTIFACT), folder.join(REPORT));
@@ -314,7 +313,7 @@ impl Prepared {
     }
 }
 
-/// How long all phases of a [`compile_file`] took.
+/// The total time of all phases of a [`compile_file`].
 pub fn total_ms(report: &Value) -> f64 {
     report["phases_ms"].as_object().into_iter().flatten().filter_map(|(_, time)| time.as_f64()).sum()
 }

@@ -1,4 +1,4 @@
-//! How much arithmetic a model is, and how much the processor can do: together they say how good a time is.
+//! The arithmetic of a model and the peak of the processor.
 #![allow(unsafe_code)]
 use numrsc_ir::{
     Dim, Func, Op, Type, Value,
@@ -24,7 +24,7 @@ pub fn gflop(func: &Func, inputs: &[Vec<usize>]) -> f64 {
 }
 
 fn operations(func: &Func, sizes: &Sizes) -> f64 {
-    // What follows from sizes that are not known may be no size at all.
+    // Sizes computed from unknown sizes may be invalid.
     let size = |dim: &Dim| dim.eval(&|sym| Some(sizes.get(sym).copied().unwrap_or(1))).unwrap_or(1);
     let of = |dim: &Dim| size(dim).max(0) as f64;
     let shape = |ty: &Type| ty.as_tensor().map_or(vec![], |t| t.shape.iter().map(of).collect());
@@ -39,7 +39,7 @@ fn operations(func: &Func, sizes: &Sizes) -> f64 {
                 let a = shape(func.ty(node.args[0]));
                 products(v, a_sum.iter().map(|&axis| a[axis as usize]).product())
             }
-            // The zeros between elements are not multiplied with.
+            // Zeros inserted between elements are not multiplied.
             Op::Conv { spread, .. } => {
                 let depth: f64 = shape(func.ty(node.args[1])).iter().skip(1).product();
                 products(v, depth / spread.iter().product::<i64>() as f64)
@@ -60,7 +60,8 @@ fn known(func: &Func, v: Value) -> Option<Known> {
     known::of_op(func, v, &|operand| known(func, operand))
 }
 
-/// The best GFLOP/s of a short loop that only multiplies and adds, on so many threads at once, for as long as other work may disturb it.
+/// The best GFLOP/s of [`peak`] on that many threads at once, measured for long enough that other work disturbs only
+/// some attempts.
 pub fn best_peak(threads: usize, seconds: f64) -> f64 {
     let best = || {
         let start = Instant::now();
@@ -73,7 +74,8 @@ pub fn best_peak(threads: usize, seconds: f64) -> f64 {
     })
 }
 
-/// GFLOP/s of a short loop that only multiplies and adds, in as many independent chains as hide the latency; NaN where it is not known how.
+/// GFLOP/s of a short loop of multiply-adds in enough independent chains to hide the latency; NaN where no such loop is
+/// known.
 pub fn peak() -> f64 {
     #[cfg(target_arch = "x86_64")]
     {
@@ -94,7 +96,7 @@ pub fn peak() -> f64 {
     f64::NAN
 }
 
-/// GB/s, read and written, of copying so many bytes again and again.
+/// GB/s, read and written, of copying this many bytes repeatedly.
 pub fn copying(bytes: usize) -> f64 {
     let (from, mut to) = (vec![1u8; bytes], vec![0u8; bytes]);
     let once = |_| {
@@ -106,7 +108,7 @@ pub fn copying(bytes: usize) -> f64 {
     (0..50).map(once).fold(0.0, f64::max)
 }
 
-/// Chains of fused multiply-adds; how many operations that was.
+/// Chains of fused multiply-adds; returns the number of operations.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn fused(rounds: usize) -> usize {
@@ -122,7 +124,7 @@ fn fused(rounds: usize) -> usize {
     rounds * chains.len() * 16
 }
 
-/// The same by the longest vectors there are: some processors do twice as much with them.
+/// The same with the longest vectors: some processors do twice as much with them.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn fused_512(rounds: usize) -> usize {

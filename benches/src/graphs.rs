@@ -1,4 +1,4 @@
-//! ONNX models of any number of nodes, to see how compile time grows.
+//! Generated ONNX models of any number of nodes, for compile times and kernels.
 use bytes::Bytes;
 use numrsc::onnx::proto::{
     AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetIdProto,
@@ -28,10 +28,10 @@ impl Shape {
     }
 }
 
-/// A size of an input: a number, or with symbolic sizes a name.
+/// A size of an input: a number or, with symbolic sizes, a name.
 type Size = (i64, &'static str);
 
-/// A model of at least this many nodes, and few more; with symbolic sizes, the numbers of rows and of pixels are open.
+/// A model of at least this many nodes and few more; with symbolic sizes, the numbers of rows and of pixels are open.
 pub fn model(shape: Shape, symbolic: bool, nodes: usize) -> ModelProto {
     let mut builder = Builder::new();
     builder.symbolic = symbolic;
@@ -58,7 +58,7 @@ pub fn model(shape: Shape, symbolic: bool, nodes: usize) -> ModelProto {
                 if builder.graph.node.len() >= nodes {
                     break;
                 }
-                // With another step in each cycle of a prime, pairs of consecutive sizes do not come again for 2162 rungs.
+                // With another step in each cycle of a prime, no pair of consecutive sizes repeats for 2162 rungs.
                 let (to, to_channels) = (16 + rung * (1 + rung / 47) % 47, 4 + rung * (1 + rung / 11) % 11);
                 let crossed = builder.node("Add", &[&left, &right], vec![]);
                 left = builder.transformer(&crossed, width, to);
@@ -86,7 +86,7 @@ pub fn heavy(bytes: usize) -> ModelProto {
     builder.finish()
 }
 
-/// So many products of one matrix with weights of their own.
+/// Several products of one matrix, each with weights of its own.
 pub fn products(rows: i64, columns: i64, depth: i64, count: i64) -> ModelProto {
     let mut builder = Builder::new();
     let input = builder.input("rows", &[(rows, ""), (depth, "")]);
@@ -185,7 +185,7 @@ impl Builder {
 
     fn weight(&mut self, dims: &[i64]) -> String {
         let count: i64 = dims.iter().product();
-        // Small, so that values keep their size through thousands of layers.
+        // Small, so that values keep their magnitude through thousands of layers.
         let data: Vec<u8> = (0..count)
             .flat_map(|_| (((self.rng.below(2001) as f32) - 1000.0) / 1000.0 / dims[0].max(1) as f32).to_le_bytes())
             .collect();

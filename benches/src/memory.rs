@@ -1,4 +1,4 @@
-//! What the operating system says of memory.
+//! Memory use as the operating system reports it.
 #![allow(unsafe_code)]
 
 /// The peak of resident memory of the processes that this one waited for, and those that they waited for: the largest of them.

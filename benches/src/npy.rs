@@ -1,4 +1,4 @@
-//! Tensors as NumPy writes them, as far as it takes to read what other programs compute.
+//! NumPy's `.npy` files, as far as needed to read the outputs of other programs.
 use numrsc_runtime::DType;
 
 /// How NumPy names our element types, little-endian.

@@ -10,9 +10,9 @@ use std::{
     ptr,
 };
 
-/// `ov_core_t`, `ov_model_t`, `ov_tensor_t` …: never looked into.
+/// `ov_core_t`, `ov_model_t`, `ov_tensor_t` …: opaque.
 type Handle = *mut c_void;
-/// `ov_status_e`: 0 if all went well.
+/// `ov_status_e`: 0 means success.
 type Status = c_int;
 
 #[repr(C)]
@@ -37,7 +37,7 @@ const ELEMENTS: [(DType, c_int); 12] = [
     (DType::U64, 19),
 ];
 
-/// Declares the functions of the library that are used, by their names.
+/// Declares the functions of the library that are used.
 macro_rules! api {
     ($($name:ident($($arg:ty),*) -> $result:ty;)*) => {
         struct Api {
@@ -102,7 +102,7 @@ impl Api {
         Err(format!("OpenVINO gives status {status}: {}", what_failed(&text.to_string_lossy())))
     }
 
-    /// The result of a function that creates something.
+    /// The result of a function that creates an object.
     fn made(&self, make: impl FnOnce(*mut Handle) -> Status) -> Result<Handle, String> {
         let mut made = ptr::null_mut();
         self.check(make(&raw mut made))?;
@@ -110,7 +110,7 @@ impl Api {
     }
 }
 
-/// Messages begin with the places in its source that they came through, and with which condition did not hold.
+/// Messages begin with source locations and failed conditions.
 fn what_failed(message: &str) -> String {
     let place = |line: &&str| line.starts_with("Exception from ") || line.starts_with("Check '") || line.is_empty();
     let said: Vec<&str> = message.lines().map(str::trim).filter(|line| !place(line)).collect();

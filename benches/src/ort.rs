@@ -17,9 +17,9 @@ const LOG_ERRORS: c_int = 3;
 const DEVICE_ALLOCATOR: c_int = 0;
 const DEFAULT_MEMORY: c_int = 0;
 
-/// `OrtEnv`, `OrtSession`, `OrtValue` …: never looked into.
+/// `OrtEnv`, `OrtSession`, `OrtValue` …: opaque.
 type Handle = *mut c_void;
-/// `OrtStatus`: null if all went well.
+/// `OrtStatus`: null means success.
 type Status = *mut c_void;
 type Release = unsafe extern "C" fn(Handle);
 type LeftOut<const COUNT: usize> = [*const c_void; COUNT];
@@ -96,7 +96,7 @@ impl Api {
         }
     }
 
-    /// The result of a function that creates something.
+    /// The result of a function that creates an object.
     fn made(&self, make: impl FnOnce(*mut Handle) -> Status) -> Result<Handle, String> {
         let mut made = ptr::null_mut();
         self.check(make(&raw mut made))?;

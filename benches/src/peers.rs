@@ -1,4 +1,4 @@
-//! The engines that we are compared with: what each needs, and how it gets there. Everything lies below the target directory.
+//! The engines that we compare with, and their installation below the target directory.
 use crate::{
     driver::{self, Prepared, Result},
     rounds::Contestant,
@@ -35,7 +35,7 @@ impl Peer {
     }
 }
 
-/// Complete, so that pip resolves nothing: the same packages today and next year.
+/// A complete list, so that pip resolves nothing: the same packages today and next year.
 const PACKAGES: [&str; 11] = [
     "openvino==2026.4.1",
     "openvino-telemetry==2025.2.0",
@@ -62,7 +62,7 @@ const OPENVINO_LIBRARIES: [&str; 7] = [
     "libtbbmalloc.so",
 ];
 
-/// A peer that is ready to run.
+/// A peer that is installed.
 #[derive(Debug)]
 pub struct Installed {
     pub peer: Peer,
@@ -72,7 +72,7 @@ pub struct Installed {
     bytes: u64,
 }
 
-/// Install a peer, if that is not done, and build the program that runs it.
+/// Installs a peer, unless that is done, and builds the program that runs it.
 pub fn install(peer: Peer) -> Result<Installed> {
     match peer {
         Peer::Ort => {
@@ -118,7 +118,7 @@ pub fn own(name: &str) -> Result<PathBuf> {
     driver::build_programs(&[name]).map(|mut programs| programs.remove(0))
 }
 
-/// A Python environment with the peers that come as wheels. Their Python is not what runs models.
+/// A Python environment with the peers that come as wheels. Models are not run by its Python.
 fn venv() -> Result<PathBuf> {
     install_wheels("peers-venv", &PACKAGES)
 }
@@ -181,7 +181,7 @@ impl Installed {
     }
 }
 
-/// The oldest meaning of operators that IREE's importer likes.
+/// The oldest opset that IREE's importer supports.
 const IREE_OPSET: &str = "17";
 /// Seconds after which IREE's compiler is given up.
 const IREE_LIMIT: u64 = 300;
@@ -202,7 +202,7 @@ fn iree(model: &Path, folder: &Path) -> Result<(PathBuf, f64)> {
 
 fn iree_compile(model: &Path, source: &Path, module: &Path) -> Result<f64> {
     let programs = venv()?.join("bin");
-    // Messages are for everybody: they name files, not where these are.
+    // Messages must name files without their folders.
     let here = source.parent().map_or(String::new(), |folder| format!("{}/", folder.display()));
     let start = Instant::now();
     let mut import = Command::new(programs.join("iree-import-onnx"));
@@ -218,7 +218,7 @@ fn iree_compile(model: &Path, source: &Path, module: &Path) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Ourselves with a model of the corpus.
+/// Our program with a model of the corpus.
 pub fn ourselves(program: &Path, prepared: &Prepared) -> Contestant {
     Contestant {
         name: "numrsc",

@@ -1,4 +1,4 @@
-//! Engines that take turns on a model, each run in a process of its own that speaks the protocol of [`crate::protocol`].
+//! Runs engines alternately on a model, each run in a separate process that speaks the protocol of [`crate::protocol`].
 use crate::{
     driver::{self, Outcome, Result},
     table::median,
@@ -41,18 +41,18 @@ impl Timing {
 pub struct Contestant {
     pub name: &'static str,
     pub program: PathBuf,
-    /// The shared library or the folder of programs that `program` uses.
+    /// The shared library, or the folder of programs, that `program` uses.
     pub library: Option<PathBuf>,
     pub model: PathBuf,
-    /// What has to be on a machine that runs the model.
+    /// The bytes that a machine needs to run the model.
     pub bytes: u64,
-    /// Of engines that compile before they run.
+    /// For engines that compile before they run.
     pub compile_ms: Option<f64>,
-    /// The model as a program of its own that ends when it has written its outputs, and its arguments.
+    /// The model as an executable that ends when it has written its outputs, and its arguments.
     pub alone: Option<(PathBuf, Vec<String>)>,
 }
 
-/// What an engine took: medians over the rounds.
+/// Measurements of an engine: medians over the rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Side {
     pub first_output_ms: f64,
@@ -63,7 +63,7 @@ pub struct Side {
     pub run_ms: f64,
     pub size_mb: f64,
     pub compile_ms: Option<f64>,
-    /// From start to end of the model as a program of its own.
+    /// From start to end of the model as an executable.
     #[serde(default)]
     pub alone_ms: Option<f64>,
 }
@@ -73,7 +73,7 @@ pub fn or_nan<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<f64, D:
     Option::deserialize(from).map(|number| number.unwrap_or(f64::NAN))
 }
 
-/// What a round may read from disk.
+/// What a round may read from disk and still count.
 const MAX_DISK_READ_KB: u64 = 64;
 
 /// A model's inputs and how it is run.
@@ -102,7 +102,7 @@ impl Contest<'_> {
         driver::run_child(&mut command, self.timing.limit())
     }
 
-    /// Run once, which warms up, and give the files of the outputs, which are put into `folder`.
+    /// Runs once as a warm-up, and returns the files of the outputs, which are put into `folder`.
     pub fn outputs(&self, contestant: &Contestant, folder: &Path) -> Result<Vec<PathBuf>> {
         let _ = fs::remove_dir_all(folder);
         fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -110,7 +110,7 @@ impl Contest<'_> {
         Ok(driver::numbered(folder, "output"))
     }
 
-    /// What each takes when they take turns. One that fails drops out.
+    /// Runs contestants alternately and measures each. One that fails drops out.
     ///
     /// A machine that is short of memory drops files; what then comes from disk would be measured instead of the programs. Such rounds count for nobody.
     pub fn rounds(&self, contestants: &[Contestant]) -> Result<Vec<Result<Side>>> {
@@ -126,7 +126,7 @@ impl Contest<'_> {
             let files = contestants.iter().flat_map(|c| [&c.program, &c.model]).chain(alones);
             libraries.chain(files).chain(&self.inputs).try_for_each(|file| driver::read_all(file))?;
             let mut reports = vec![];
-            // Take turns in who is first as well.
+            // The first one changes from round to round.
             for i in (0..contestants.len()).map(|i| (i + round) % contestants.len()) {
                 if outcomes[i].is_ok() {
                     match self.run(&contestants[i], None) {
@@ -171,10 +171,10 @@ fn side(outcomes: &[Outcome], alone: &[f64], contestant: &Contestant) -> Side {
     }
 }
 
-/// What outputs have to be.
+/// The expected outputs.
 #[derive(Debug)]
 pub struct Expected<'a> {
-    /// Those of ONNX Runtime as it was measured, and without graph optimisation: of quantised models its own optimisations may give others.
+    /// Outputs of ONNX Runtime as measured, and without graph optimisation, which may change those of quantised models.
     pub measured: &'a [PathBuf],
     pub plain: &'a [PathBuf],
     pub settings: &'a Settings,
@@ -187,7 +187,8 @@ impl Expected<'_> {
     }
 }
 
-/// The first line that says something; of a panic, where and what. Of paths only the names, as the folders are those of this machine.
+/// The first informative line; of a panic, location and message. Paths are reduced to names, as folders are those of
+/// this machine.
 pub fn one_line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
     let first = lines.next().unwrap_or("");

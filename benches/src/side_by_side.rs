@@ -1,5 +1,6 @@
-//! One model compiled in several ways next to ONNX Runtime, all in this process, for kernels rather than models. The times are the best of many runs that
-//! alternate; on one thread they are times of the processor, so that other programs on the same core do not count.
+//! One model compiled in several ways, next to ONNX Runtime in the same process, to measure kernels rather than models.
+//! Times are the best of many alternating runs; on one thread they are CPU times, so that other programs on the same
+//! core do not count.
 #![allow(unsafe_code)]
 use crate::{
     driver::{self, Result},
@@ -51,7 +52,7 @@ pub struct Best {
     pub peak: f64,
 }
 
-/// Measure a model of one input of floats.
+/// Measures a model with one float input.
 pub fn measure(args: &Args, library: &Library, model: &ModelProto, shape: &[i64], ways: &[Options]) -> Result<Best> {
     let folder = driver::work_folder("side-by-side")?;
     let [file, input] = ["model.onnx", "input.raw"].map(|name| folder.join(name));
@@ -89,7 +90,7 @@ pub fn measure(args: &Args, library: &Library, model: &ModelProto, shape: &[i64]
     Ok(best)
 }
 
-/// The time for which the processor ran this process. Of virtual machines it may be off by a fraction of a millisecond.
+/// The CPU time of this process. On virtual machines it may be off by a fraction of a millisecond.
 fn processor_time() -> Duration {
     #[repr(C)]
     struct Time {

@@ -1,4 +1,4 @@
-//! Something that happens at a time, unless what it waits for is over before.
+//! An action after a time, unless it is called off.
 use std::{
     sync::mpsc::{RecvTimeoutError, Sender, channel},
     thread,
@@ -12,7 +12,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Do something after a time, on a thread of its own.
+    /// Runs an action after a time, on a thread of its own.
     pub fn after(time: Duration, then: impl FnOnce() + Send + 'static) -> Deadline {
         let (alive, over) = channel();
         thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! The one error type of the library, and the problems a model can have.
+//! The error type of the library, and problems of models.
 use crate::onnx::external::MissingData;
 use std::{collections::HashMap, fmt, io, path::PathBuf};
 
@@ -10,13 +10,13 @@ pub enum Error {
     /// The file cannot be opened or read.
     #[error("{}: {source}", file.display())]
     Io { file: PathBuf, source: io::Error },
-    /// The content is not what it should be; nothing of it could be used.
+    /// The file is malformed; nothing of it could be used.
     #[error("{}: {message}{}", file.display(), hint_line(hint.as_deref(), "\n"))]
     Decode { file: PathBuf, message: String, hint: Option<String> },
-    /// Files with the values of its tensors are not to be had, and nothing else is wrong with the model.
+    /// Files with tensor data are missing, and nothing else is wrong with the model.
     #[error("{}: {}", file.display(), list_data(missing))]
     Data { file: PathBuf, missing: Vec<MissingData> },
-    /// The model was decoded but cannot be compiled: everything that is wrong with it.
+    /// The model was decoded but cannot be compiled: all problems.
     #[error("{}: {}", file.display(), list(problems))]
     Model { file: PathBuf, problems: Vec<Problem> },
     /// Code cannot be generated.
@@ -25,7 +25,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Is it about files that cannot be read or written, rather than about what is in them?
+    /// Is it about reading or writing files, rather than about their contents?
     pub fn is_unreadable(&self) -> bool {
         match self {
             Error::Io { .. } => true,
@@ -35,7 +35,7 @@ impl Error {
     }
 }
 
-/// One thing that is wrong with a model, or suspicious about it.
+/// An error in a model, or a warning about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub place: Place,
@@ -43,7 +43,7 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-/// Where in a model: the path of graphs from the outside in, and the node if there is one.
+/// A place in a model: the path of graphs from the outside in, and the node if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// `main`, `main/#3 loop1.body`, `function my.domain::Relu6`; empty for the model as a whole.
@@ -113,7 +113,7 @@ impl fmt::Display for NodePlace {
     }
 }
 
-/// All problems; what is said of many nodes of one operator is said once.
+/// All problems; the same message about many nodes of one operator is given once.
 fn list(problems: &[Problem]) -> String {
     let mut text = match problems.len() {
         1 => "1 problem".to_string(),

@@ -1,6 +1,6 @@
-//! Names that are nearly what somebody wrote.
+//! Suggestions for misspelt names.
 
-/// The nearest of the names, if it is so near that it may be meant: a third of the characters may differ.
+/// The most similar of the names, if at most a third of its characters differ.
 pub fn near<'n>(written: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let most = (written.chars().count() / 3).max(1);
     let nearest = names.into_iter().map(|name| (distance(written, name), name)).min()?;
@@ -12,7 +12,7 @@ pub fn hint<'n>(written: &str, names: impl IntoIterator<Item = &'n str>) -> Stri
     near(written, names).map(|name| format!("; is `{name}` meant?")).unwrap_or_default()
 }
 
-/// How many characters have to be put in, left out or replaced; capital letters are small ones.
+/// Edit distance, ignoring case.
 fn distance(a: &str, b: &str) -> usize {
     let [a, b] = [a, b].map(|text| text.to_lowercase().chars().take(100).collect::<Vec<char>>());
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! Out of memory is a failure like any other: a message and exit code 3 rather than an abort.
+//! Running out of memory is a failure like any other: a message and exit code 3 rather than an abort.
 //!
 //! Whoever asks for much asks in a way that may fail, and says what for. All else ends here: Rust and LLVM call `abort` when an allocation fails, and this looks
 //! whether that is why.
@@ -11,7 +11,7 @@ use std::{
 /// As [`crate::cli`] has it for what cannot be read or written.
 const EXIT_CODE: i32 = 3;
 
-/// The allocator of the system, which remembers that it failed.
+/// The system's allocator, which remembers that it failed.
 pub(crate) struct Watched;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Watched {
     }
 }
 
-/// From now on, an abort for want of memory is an exit.
+/// From now on, an abort for lack of memory is an exit.
 #[cfg(target_os = "linux")]
 pub(crate) fn watch() {
     let handler = aborted as extern "C" fn(libc::c_int);

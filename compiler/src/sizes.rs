@@ -1,8 +1,8 @@
-//! Sizes of inputs that have one name in the model.
+//! Dimension names that several inputs share.
 use numrsc_ir::{Data, Type};
 use std::collections::BTreeMap;
 
-/// Where two inputs disagree about a size of one name, what to say about it.
+/// The advice for two inputs that disagree about a dimension.
 pub fn disagreement<'a>(inputs: impl Iterator<Item = (&'a str, &'a Type, &'a Data)>) -> Option<String> {
     let mut seen: BTreeMap<String, (usize, &str, usize)> = BTreeMap::new();
     for (name, ty, data) in inputs {

@@ -1,11 +1,11 @@
-//! What there is room for, on disks and in memory: asked before minutes are spent on what cannot be kept.
+//! Space on disks and in memory, checked before minutes are spent on a result that cannot be stored.
 use crate::{Error, Result};
 use std::{fs, io, path::Path};
 
-/// Refuse to write a file of so many bytes where there is not as much left. Where nobody knows, it is tried.
+/// Refuses to write a file larger than the free space, if that is known.
 pub fn check_disk(path: &Path, bytes: u64) -> Result<()> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Devices and pipes keep nothing.
+    // Devices and pipes store nothing.
     if path.metadata().is_ok_and(|is| !is.is_file()) {
         return Ok(());
     }
@@ -18,7 +18,7 @@ pub fn check_disk(path: &Path, bytes: u64) -> Result<()> {
     }
 }
 
-/// Refuse to do something that needs so many bytes of memory where there is not as much left.
+/// Refuses work that needs more memory than is left.
 pub fn check_memory(what: &Path, bytes: u64) -> Result<()> {
     let Some((free, limit)) = free_memory().filter(|(free, _)| *free < bytes) else { return Ok(()) };
     let message = format!("this takes {} of memory, and {} are left ({limit})", human_bytes(bytes), human_bytes(free));
@@ -36,7 +36,8 @@ fn free_disk(_: &Path) -> Option<u64> {
     None
 }
 
-/// The least of what the machine has and what this process may still have, and which of them it is. `None` where the system does not tell.
+/// The smaller of the machine's memory and the limit of this process, and which of them it is. `None` if the system
+/// does not tell.
 fn free_memory() -> Option<(u64, &'static str)> {
     let [limits, status, machine] =
         ["self/limits", "self/status", "meminfo"].map(|name| fs::read_to_string(Path::new("/proc").join(name)).ok());

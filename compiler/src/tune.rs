@@ -1,4 +1,4 @@
-//! Schedules that are measured instead of computed, and the file that keeps what came of it: with the file, nothing is measured, and the same model gives the
+//! Measured schedules, and the file that keeps them: with the file, nothing is measured, and the same model gives the
 //! same bytes.
 use crate::{
     Error, Result,
@@ -23,20 +23,20 @@ use std::{
 /// How long the schedules of a shape are measured, and how often at least.
 const SECONDS: f64 = 0.2;
 const ROUNDS: usize = 7;
-/// The part of the time of what the costs prefer that another schedule may take at most, to be worth it.
+/// Another schedule must take at most this share of the time of the cheapest by cost.
 const WORTH: f64 = 0.97;
 
-/// What a file has to say.
+/// The contents of a tuning file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// What was compiled for, and with which options that matter.
+    /// The target and the options that schedules depend on.
     machine: String,
     /// Schedules by shape.
     schedules: Tuning,
 }
 
-/// What a model is to be compiled with, and how many shapes had to be measured for it.
+/// The tuning for a model, and how many shapes had to be measured.
 #[derive(Debug)]
 pub struct Tuned {
     pub tuning: Arc<Tuning>,
@@ -44,7 +44,7 @@ pub struct Tuned {
     pub measured: usize,
 }
 
-/// Take the schedules of a model's shapes from a file. What it does not have is measured, here and now, and added to it.
+/// Reads the schedules of a model's shapes from a file. Missing ones are measured now and added to it.
 pub fn tune(func: &Func, codegen: &Codegen, options: &Options, file: &Path) -> Result<Tuned> {
     let machine = machine(codegen, options);
     let kept = read(file, &machine)?;
@@ -101,11 +101,11 @@ fn read(file: &Path, machine: &str) -> Result<Option<Tuning>> {
     }
 }
 
-/// The schedule with the best time of runs that alternate, on one thread.
+/// The schedule with the best time; schedules run alternately, on one thread.
 fn fastest(choice: &Choice, options: &Options) -> std::result::Result<String, String> {
     let load = |schedule: &String| {
         let tuning = Tuning::from([(choice.shape.clone(), schedule.clone())]);
-        // The function is what lowering saw: no other pass may touch it.
+        // The function is what lowering saw: no other pass may change it.
         let options = options.clone().with(|o| (o.level, o.tuning) = (Level::O0, Some(Arc::new(tuning))));
         let model = native::load(&choice.func, &options)?;
         let context = Context::with_threads(&model, 1).map_err(|e| e.to_string())?;
@@ -132,7 +132,7 @@ fn fastest(choice: &Choice, options: &Options) -> std::result::Result<String, St
     Ok(choice.schedules[best].clone())
 }
 
-/// Numbers that are neither zero nor small, for every parameter; as many as is typical, where sizes are open.
+/// Values that are neither zero nor tiny, for every parameter; open sizes are typical ones.
 fn inputs(func: &Func) -> std::result::Result<Vec<Data>, String> {
     let sizes = native::example_sizes(func.params().into_iter().map(|p| func.ty(p)));
     let input = |param| {

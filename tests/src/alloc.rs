@@ -1,4 +1,4 @@
-//! An allocator that knows how much the current thread holds, so that tests can bound what an input costs.
+//! An allocator that counts what the current thread holds, so that tests can bound the memory that an input costs.
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
@@ -22,7 +22,7 @@ pub fn peak_of<T>(f: impl FnOnce() -> T) -> (T, usize) {
 }
 
 fn grow(bytes: usize) {
-    // A thread that is ending has no counters left, and no one who asks.
+    // A thread that is ending has no counters left, and nobody asks.
     let _ = HELD.try_with(|held| {
         held.set(held.get().saturating_add(bytes));
         PEAK.with(|peak| peak.set(peak.get().max(held.get())));

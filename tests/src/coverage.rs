@@ -41,12 +41,12 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// Is there anything that is instrumented?
+    /// Is the code instrumented?
     pub fn is_on(&self) -> bool {
         !self.seen.is_empty()
     }
 
-    /// Begin an input.
+    /// Starts an input.
     pub fn clear(&self) {
         counters().iter().for_each(|c| c.store(0, Ordering::Relaxed));
     }
@@ -57,7 +57,7 @@ impl Coverage {
         for (counter, seen) in counters().iter().zip(&mut self.seen) {
             let count = counter.load(Ordering::Relaxed);
             if count > 0 {
-                // Once, twice, up to 4, 8, 32 or more: loops differ in the order of magnitude.
+                // Counts in classes (1, 2, up to 4, 8, 32 or more): loops differ in the order of magnitude.
                 let bit = match count {
                     1 => 1,
                     2 => 2,

@@ -32,7 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Something that reads bytes.
+/// A reader that is fuzzed.
 #[derive(Debug)]
 pub struct Target {
     pub name: &'static str,
@@ -40,7 +40,7 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// What is worth inserting.
     pub dictionary: fn() -> Vec<Vec<u8>>,
-    /// Read the input; the outcome, which is text like an error message. Panics are findings.
+    /// Reads the input and returns the outcome, which is text such as an error message. Panics are findings.
     pub run: fn(&[u8]) -> String,
     /// Protobuf: also change the lengths of fields.
     pub lengths: bool,
@@ -66,26 +66,26 @@ pub struct Limits {
     pub time: Duration,
     /// One input may take this long.
     pub input_time: Duration,
-    /// The input under way is kept here, so that it is known even if the process dies.
+    /// Keeps the current input, so that it is known even if the process dies.
     pub directory: Option<PathBuf>,
 }
 
-/// An input that must not do what it did.
+/// An input that caused a failure.
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub what: String,
     pub input: Vec<u8>,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
     pub iterations: u64,
     pub outcomes: usize,
-    /// Branches that were taken, where the code is instrumented.
+    /// Number of branches taken, in instrumented code.
     pub branches: usize,
     pub findings: Vec<Finding>,
-    /// Inputs beyond the seeds that did something new.
+    /// Inputs besides the seeds that did something new.
     pub kept: Vec<Vec<u8>>,
 }
 
@@ -93,7 +93,7 @@ const MAX_INPUT: usize = 1 << 16;
 const MAX_FINDINGS: usize = 10;
 const MAX_CORPUS: usize = 4000;
 
-/// Of inputs, those that together take every branch that all of them take, few and small ones, up to so many bytes.
+/// A small set of inputs that takes every branch that all of them take, up to this many bytes.
 pub fn distil(target: &Target, mut inputs: Vec<Vec<u8>>, most: usize) -> Vec<Vec<u8>> {
     inputs.sort_by_key(|i| (i.len(), i.clone()));
     inputs.dedup();
@@ -210,7 +210,7 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("(no message)").into()
 }
 
-/// An error message without what differs from input to input: numbers, quoted names, shapes, symbols.
+/// An error message without what differs between inputs: numbers, quoted names, shapes, symbols.
 fn skeleton(outcome: &str) -> String {
     let (mut quoted, mut brackets) = (false, 0usize);
     let keep = |c: &char| {

@@ -68,7 +68,7 @@ pub fn func(seed: u64, config: Config) -> Func {
         g.pool.push(v);
         g.f.param_names.push(format!("x{i}"));
     }
-    // From here on, only symbols that a parameter introduced.
+    // From here on, only symbols that a parameter introduced are used.
     let mut known = BTreeSet::new();
     for p in g.f.params() {
         g.f.ty(p).for_each_sym(&mut |s| {
@@ -225,7 +225,7 @@ impl Generator {
         self.pool[at]
     }
 
-    /// A tensor of the pool for which `want` holds.
+    /// A tensor of the pool that satisfies `want`.
     fn find(&mut self, want: impl Fn(&TensorType) -> bool) -> Option<Value> {
         let fit = |v: &&Value| self.f.ty(**v).as_tensor().is_ok_and(&want);
         let found: Vec<Value> = self.pool.iter().filter(fit).copied().collect();

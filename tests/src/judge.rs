@@ -6,7 +6,7 @@ use numrsc_ir::{
     scalar::Step,
 };
 
-/// How much was compared. What rounding errors turn into something else tells nothing and is skipped.
+/// How much was compared. Values that rounding errors turn into something else prove nothing and are skipped.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Count {
     pub compared: usize,
@@ -20,7 +20,7 @@ impl Count {
     }
 }
 
-/// Judge results that a run gave or the error it ended with.
+/// Judges the results of a run, or the error it ended with.
 pub fn fused(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed: u64) -> Result<Count, String> {
     let live = func.without_dead_nodes();
     let expected = eval(&live, inputs);
@@ -38,14 +38,14 @@ pub fn fused(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed:
     let mut count = Count::default();
     for (i, got) in got.iter().enumerate() {
         let samples: Option<Vec<&Data>> = samples.iter().map(|s| s.as_ref().map(|s| &s[i])).collect();
-        // A run that rounding errors can make fail tells nothing.
+        // A run that rounding errors can make fail proves nothing.
         let Some(samples) = samples else { return Ok(Count { compared: 0, skipped: 1 }) };
         count.add(compare(got, &samples, false).map_err(|e| format!("result {i}: {e}"))?);
     }
     Ok(count)
 }
 
-/// A copy of the function in which all tensors are results, and if wanted sequences.
+/// A copy of the function in which all tensors are results; optionally sequences too.
 pub fn with_all_results(func: &Func, sequences: bool) -> Func {
     let mut all = func.clone();
     let wanted = |ty: &Type| matches!(ty, Type::Tensor(_)) || (sequences && matches!(ty, Type::Seq(_)));
@@ -54,7 +54,7 @@ pub fn with_all_results(func: &Func, sequences: bool) -> Func {
     all
 }
 
-/// Judge every node of a function made by [`with_all_results`] on its own: by its native operands.
+/// Judges every node of a function made by [`with_all_results`] separately: by its native operands.
 pub fn local(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed: u64) -> Result<Count, String> {
     let got = match (eval(func, inputs), got) {
         (_, Ok(got)) => got,
@@ -67,7 +67,7 @@ pub fn local(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed:
         let _ = unify(func.ty(p), input, &mut env);
     }
     let mut count = Count::default();
-    // The native value of every node, or what samples give where there is none.
+    // The native value of every node, or the samples where there is none.
     let mut values: Vec<Vec<Data>> = vec![];
     for (v, node) in func.values() {
         let at = |e: String| format!("{v} = {}: {e}", node.op);
@@ -86,7 +86,7 @@ pub fn local(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed:
                 values.push(vec![native.clone()]);
                 continue;
             }
-            // What follows depends on what is not determined.
+            // What follows depends on values that are not determined.
             (None, None) => return Ok(Count { skipped: count.skipped + 1, ..count }),
         };
         let shape = |d: &Data| d.as_tensor().ok().map(|t| t.shape().to_vec());
@@ -106,8 +106,8 @@ pub fn local(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed:
     Ok(count)
 }
 
-/// What an op may give on operands that are samples themselves; the evaluator's result is the first. Nothing if a sample other
-/// than the first fails.
+/// The possible results of an op whose operands are samples; the evaluator's result comes first. `None` if another
+/// sample fails.
 fn samples(op: &Op, operands: &[&[Data]], env: &mut Env, seed: u64) -> Result<Option<Vec<Data>>, String> {
     let dtypes: Vec<DType> = operands.iter().filter_map(|x| x[0].as_tensor().ok().map(Tensor::dtype)).collect();
     let single = operands.iter().all(|x| x.len() == 1);
@@ -233,7 +233,7 @@ enum Fit {
     No(f64, f64),
 }
 
-/// Is a number where the samples are, or beyond them by no more than half of the distance between them?
+/// Is a number within the range of the samples, or beyond it by at most half of its width?
 fn fits(x: f64, samples: &[f64], zero_signs: bool) -> Fit {
     let first = samples[0];
     if samples.iter().any(|s| s.is_nan() != first.is_nan()) {

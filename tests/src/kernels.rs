@@ -49,7 +49,7 @@ pub struct Case {
     pub numbers: Vec<i64>,
 }
 
-/// What a kernel leaves behind.
+/// The results of a kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome {
     pub code: i32,
@@ -89,7 +89,7 @@ pub fn random(seed: u64, config: &Config) -> Case {
 }
 
 impl Case {
-    /// What the kernel should do.
+    /// What the kernel should contain.
     pub fn interpret(&self) -> Result<Outcome, Trap> {
         let mut machine = Machine::new(&self.module).map_err(|e| Trap::from(e.to_string()))?;
         let mut args = Vec::new();
@@ -233,7 +233,7 @@ impl<'r> Maker<'r> {
         out
     }
 
-    /// Let a value be used by what follows.
+    /// Makes a value available to what follows.
     fn keep(&mut self, v: V) -> V {
         self.top().values.push(v);
         v
@@ -271,7 +271,7 @@ impl<'r> Maker<'r> {
         let visible = self.open.iter().flat_map(|o| &o.values).copied();
         let fitting: Vec<V> = visible.filter(|v| self.type_of(*v) == ty).collect();
         if !fitting.is_empty() && !self.rng.one_in(6) {
-            // Rather a recent one, so that values depend on many others.
+            // Prefers recent values, so that values depend on many others.
             let recent = &fitting[fitting.len().saturating_sub(3)..];
             return if self.rng.one_in(2) { *self.rng.pick(recent) } else { *self.rng.pick(&fitting) };
         }
@@ -353,7 +353,7 @@ impl<'r> Maker<'r> {
         self.top().values.extend(outs);
     }
 
-    /// Counts to a limit; other conditions may end it before.
+    /// Counts to a limit; another condition may end it earlier.
     fn while_(&mut self, depth: usize) {
         let limit = self.value(Ty::I64);
         let limit = self.masked(limit, 7);

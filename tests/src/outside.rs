@@ -1,6 +1,6 @@
-//! Crates outside of the workspace that have the compiler as a build dependency. They are built in the workspace's target directory by the settings of its
-//! debug profile, where what the compiler depends on is compiled already. Our own crates, which cargo knows by where they lie from a workspace, are compiled once
-//! more, for all of these crates together.
+//! Crates outside of the workspace that have the compiler as a build dependency. They are built in the workspace's
+//! target directory with its debug profile, where the compiler's dependencies are compiled already. Our own crates are
+//! compiled once more, since cargo identifies them by their path from a workspace, for all of these crates together.
 use crate::corpus;
 use std::{
     env, fs,

@@ -17,13 +17,13 @@ use std::{
     sync::Arc,
 };
 
-/// Instances of one rule beyond this number are not tried: every n-th is.
+/// The largest number of instances of one rule: beyond it, every n-th is tried.
 const MAX_INSTANCES: usize = 1500;
 
-/// What variables stand for in an instance.
+/// The bindings of variables in an instance.
 type Bindings = Vec<(Var, Fact)>;
 
-/// Check a rule; gives the number of instances on which it fires.
+/// Checks a rule; returns the number of instances on which it fires.
 pub fn check(rule: &Rule) -> Result<usize, String> {
     let read = |text: &str| Pat::read(text).map_err(|e| format!("{}: {e}", rule.name));
     let (left, right) = (read(rule.left)?, read(rule.right)?);
@@ -69,7 +69,7 @@ fn fires(bindings: &Bindings, when: &[Pat]) -> bool {
     })
 }
 
-/// Evaluate both sides; `false` if the right side has another type and the rule does not fire.
+/// Evaluates both sides; `false` if the right side has another type, so that the rule does not fire.
 fn compare(rule: &Rule, left: &Pat, right: &Pat, bindings: &Bindings, seed: u64) -> Result<bool, String> {
     let env = Env { bindings, inputs: vec![] };
     let (mut l, mut r) = (Ast::default(), Ast::default());
@@ -225,7 +225,7 @@ fn tensor(known: &Known, rng: &mut Rng, special: bool, finite: bool) -> Tensor {
     Tensor::from_elems(t.dtype, shape, &elems)
 }
 
-/// What variables may be.
+/// The candidates for variables.
 struct Pool {
     tensors: Vec<Known>,
     lits: Vec<Lit>,
@@ -300,7 +300,7 @@ impl Pool {
         worlds
     }
 
-    /// Call `keep` with every way to bind the variables of a pattern that is well-typed.
+    /// Calls `keep` with every binding of the variables of a pattern that is well-typed.
     fn enumerate(&self, pat: &Pat, bound: &mut Bindings, want: Option<DType>, keep: Keep<'_>) {
         match pat {
             Pat::Var(v) => match bound.iter().find(|(w, _)| w == v).map(|(_, f)| f.clone()) {
@@ -426,7 +426,7 @@ fn functions(operands: usize) -> Vec<Fact> {
     SOME.into_iter().filter(takes).map(|f| Fact::Leaf(Leaf::Word(f.name()))).collect()
 }
 
-/// What an attribute of an op could be, given the operands and the attributes before it.
+/// Possible values of an attribute of an op, given the operands and the attributes before it.
 fn candidates(op: &str, attribute: &str, ty: &str, before: &[Fact]) -> Vec<Leaf> {
     let none = TensorType { dtype: DType::F32, shape: vec![] };
     let x = before.first().and_then(Fact::tensor).unwrap_or(&none);
@@ -505,7 +505,7 @@ fn subsets(n: usize) -> Vec<Vec<i64>> {
     (0..1u32 << n).map(|bits| (0..n as i64).filter(|i| bits >> i & 1 == 1).collect()).collect()
 }
 
-/// How many instances each rule fired on, by name; or all rules that are wrong.
+/// The number of instances on which each rule fired, by name; or all rules that are wrong.
 pub fn check_all(rules: &[Rule]) -> Result<BTreeMap<&'static str, usize>, String> {
     let (mut counts, mut wrong) = (BTreeMap::new(), String::new());
     for r in rules {

@@ -1,4 +1,4 @@
-//! What the programs that run a model (`ours_run`, `ort_run` …) have in common: arguments, when the clock is read, what is printed.
+//! What the programs that run a model (`ours_run`, `ort_run` …) share: arguments, timing, output format.
 //!
 //! A line `first` once the first outputs are there, for whoever started the process; at the end a line of JSON.
 pub mod raw;
@@ -12,13 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What to run.
+/// What to run, and how.
 #[derive(Debug)]
 pub struct Job {
     pub model: PathBuf,
     pub inputs: Vec<PathBuf>,
     pub threads: usize,
-    /// Further runs after the first: as many as this, or as fit into the time.
+    /// Further runs after the first: this many, or as many as fit into the time.
     pub runs: usize,
     pub seconds: f64,
     /// A folder for the outputs of the first run.
@@ -65,17 +65,17 @@ impl Job {
     }
 }
 
-/// An output: its element type as ONNX numbers it, its shape, its elements.
+/// An output: its element type as an ONNX number, its shape, its elements.
 pub type Output<'a> = (i32, Vec<usize>, &'a [u8]);
 
 /// A loaded model with its inputs.
 pub trait Subject {
     fn run(&mut self) -> Result<(), String>;
-    /// Those of the last run.
+    /// The outputs of the last run.
     fn outputs(&mut self) -> Result<Vec<Output<'_>>, String>;
 }
 
-/// Run a loaded model and print the report. `loaded` says how long the parts of loading took.
+/// Runs a loaded model and prints the report. `loaded` holds the times of the parts of loading.
 pub fn measure(
     start: Instant,
     job: &Job,
@@ -106,12 +106,12 @@ pub fn measure(
     say_report(&times, &sizes, &runs)
 }
 
-/// The line that says that the first outputs are there.
+/// The line that reports the first outputs.
 pub fn say_first() -> Result<(), String> {
     say("first")
 }
 
-/// The line of JSON at the end.
+/// The JSON line at the end.
 pub fn say_report(times: &[(&str, Duration)], sizes: &[(&str, u64)], runs: &[Duration]) -> Result<(), String> {
     let microseconds = |d: &Duration| format!("{:.1}", d.as_secs_f64() * 1e6);
     let mut fields: Vec<String> =
@@ -126,7 +126,7 @@ fn say(line: &str) -> Result<(), String> {
     writeln!(io::stdout(), "{line}").and_then(|()| io::stdout().flush()).map_err(|e| e.to_string())
 }
 
-/// How a program ends that could not do its work: with a message.
+/// The exit code of a program, with a message if it failed.
 pub fn exit_code(result: Result<(), String>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -137,7 +137,7 @@ pub fn exit_code(result: Result<(), String>) -> ExitCode {
     }
 }
 
-/// How much this process had to fetch from disk, in kilobytes: 0 if all files were in memory.
+/// Kilobytes that this process read from disk: 0 if all files were in memory.
 pub fn disk_read_kb() -> Option<u64> {
     let counters = fs::read_to_string("/proc/self/io").ok()?;
     let bytes: u64 = counters.lines().find_map(|l| l.strip_prefix("read_bytes:"))?.trim().parse().ok()?;

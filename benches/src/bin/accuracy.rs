@@ -42,15 +42,15 @@ struct Args {
     format: Format,
 }
 
-/// Nothing depends on it.
+/// Results do not depend on it.
 const THREADS: usize = 2;
 /// By how much inputs differ from that of the corpus at most. Errors of models that are nearly steps are those of the few elements next to a step, which have to be others.
 const SWAY: f64 = 0.25;
-/// The evaluator judges models of at most this many 10⁹ operations.
+/// The evaluator confirms the reference of models of at most this many 10⁹ operations.
 const QUICK: f64 = 0.03;
-/// How far the judge may be from the evaluator.
+/// How far the reference may be from the evaluator.
 const EXACT: f64 = 1e-11;
-/// What rounding nothing but the largest element of a result costs. Whether an error is smaller is chance, and counts as this.
+/// The error of rounding the largest element of a result. Smaller errors are chance, and count as this.
 const LEAST: f64 = 1.0 / (1 << 24) as f64;
 
 fn main() -> ExitCode {
@@ -101,14 +101,14 @@ fn is_quantised(folder: &Path) -> bool {
     info.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok()).is_some_and(|i| i["quantised"] == true)
 }
 
-/// A model that is measured, and its judge.
+/// A model, compiled as it is measured and as the reference.
 struct Subject {
     file: PathBuf,
     work: PathBuf,
     wide: numrsc_ir::Func,
     ours: numrsc_runtime::Model,
     judge: numrsc_runtime::Model,
-    /// Is the evaluator asked as well?
+    /// Is the reference confirmed by the evaluator?
     is_quick: bool,
     inputs: Vec<Tensor>,
 }
@@ -133,7 +133,7 @@ impl Subject {
         })
     }
 
-    /// The largest and the mean error of ours and of theirs.
+    /// The largest and the mean error, ours and theirs.
     fn errors(&self, library: &Library, number: usize) -> Result<[[f64; 2]; 2]> {
         let inputs: Vec<Tensor> = self.inputs.iter().enumerate().map(|(i, t)| swayed(t, number, i)).collect();
         let given: Vec<Data> = inputs.iter().map(|t| Data::Tensor(widened(t))).collect();
@@ -177,7 +177,7 @@ fn tensors(all: Vec<Data>) -> Result<Vec<Tensor>> {
 
 /// An input that differs a little from that of the corpus, which is number 0.
 fn swayed(t: &Tensor, number: usize, index: usize) -> Tensor {
-    // Whole numbers count or name something.
+    // Integers count or name something.
     let is_measure = t.dtype() == DType::F32 && t.to_f64s().iter().any(|x| x.fract() != 0.0);
     if number == 0 || !is_measure {
         return t.clone();
@@ -200,7 +200,7 @@ fn distance(exact: &[Tensor], got: &[Tensor]) -> Result<[f64; 2]> {
         for (a, b) in exact.iter().zip(&got) {
             let error = match (a.is_finite() && b.is_finite(), a.is_nan() == b.is_nan()) {
                 (true, _) => (a - b).abs() / scale,
-                // Beyond the range of `f32`, infinity is as near as it gets.
+                // Beyond the range of `f32`, infinity is the nearest value.
                 (false, true) => continue,
                 (false, false) => return Err(format!("{b} instead of {a}")),
             };

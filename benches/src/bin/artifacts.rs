@@ -1,4 +1,4 @@
-//! Are the artifacts of two revisions the same to the byte? Moves and renames have to leave code and weights as they were.
+//! Compares the artifacts of two revisions byte by byte: moves and renames must not change code and weights.
 //!
 //! `cargo run -p numrsc-benches --bin artifacts -- record FILE [NAME…]` at each of them, then `… -- compare BEFORE AFTER`. A record has a
 //! line for every model of the corpus and every way to compile it: sizes and checksums of code and weights.
@@ -32,7 +32,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Compile every model in every way and write down what came out.
+    /// Compiles every model in every way and records sizes and checksums.
     Record {
         file: PathBuf,
         /// Only models that have one of these in their name.
@@ -43,7 +43,7 @@ enum Task {
         #[arg(long, default_value_t = 1)]
         jobs: usize,
     },
-    /// List what two records do not agree about.
+    /// Lists the differences between two records.
     Compare { before: PathBuf, after: PathBuf },
     /// Compile one model in one way and print its line.
     #[command(hide = true)]

@@ -1,4 +1,4 @@
-//! How close convolutions come to what the processor can do, and how they compare with ONNX Runtime in the same process.
+//! Convolutions relative to the peak of the processor, and to ONNX Runtime in the same process.
 //!
 //! `cargo run --release -p numrsc-benches --bin conv [--threads N] [PART OF A NAME…]`. Each row is a model of a few equal layers (convolution, bias, ReLU), one after
 //! the other, so that conversions at its ends do not count much and layers find their operand where the one before left it. Winograd's algorithm does less
@@ -53,7 +53,7 @@ fn rows() -> Vec<Row> {
         there_and_back("1x1 128, 512@28²", 128, 512, 28),
         there_and_back("1x1 256, 1024@14²", 256, 1024, 14),
         there_and_back("1x1 512, 2048@7²", 512, 2048, 7),
-        // Few outputs at the end: to convert all of them would count.
+        // Few output channels at the end: converting many would distort the result.
         Row {
             name: "7x7 stride 2 stem",
             size: 224,

@@ -1,4 +1,4 @@
-//! Models on a microcontroller: flash, RAM and instructions, ours and those of emx-onnx-cgen, which makes C of ONNX.
+//! Models on a microcontroller: flash, RAM and instructions, ours and those of emx-onnx-cgen, which generates C.
 //!
 //! `cargo run --release -p numrsc-benches --bin devices [NAME…]`. Everything is linked with the same program and run by QEMU on a Cortex-M4: a number of bytes is what
 //! the linked program grows by, libraries included, and the results are compared with those of ONNX Runtime.
@@ -52,14 +52,14 @@ fn main() -> ExitCode {
     exit_code(report(&Args::parse()))
 }
 
-/// What a program took.
+/// What a program needs.
 struct Cost {
     flash: f64,
     ram: f64,
     instructions: f64,
 }
 
-/// What a program has of the model.
+/// The model's part of a program.
 struct Part {
     /// C with a function `infer`.
     declaration: String,
@@ -84,7 +84,7 @@ fn report(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Ours, theirs for size and theirs for speed, each without what the program takes by itself.
+/// Ours, theirs with -Os and theirs with -O2, each without the empty program.
 fn measure(model: &Path, dims: &[(&str, i64)]) -> Result<Vec<Cost>> {
     let folder = driver::work_folder(&format!("devices/{}", driver::name_of(model)))?;
     let dims = dims.iter().map(|&(name, size)| (name.to_owned(), size)).collect();
@@ -138,7 +138,7 @@ static __attribute__((noinline)) void infer(const float *in, float *out) { if (m
     Ok(costs)
 }
 
-/// Their C, with temporary arrays on the stack rather than from an allocator, and all weights in it.
+/// Their C code, with temporary arrays on the stack and all weights inside.
 fn generate(model: &Path, import: &import::Options, source: &Path) -> Result<()> {
     let mut command = Command::new(peers::emx_onnx_cgen()?);
     command.args(["compile", "--model-name", "theirs", "--large-temp-threshold", "0", "--large-weight-threshold", "0"]);
@@ -148,7 +148,7 @@ fn generate(model: &Path, import: &import::Options, source: &Path) -> Result<()>
     driver::run_silent(command.arg(model).arg(source), LIMIT).map(|_| ())
 }
 
-/// Link a program, run it, and see what it took and gave.
+/// Links a program, runs it, and returns its cost and its result.
 fn run(folder: &Path, part: &Part, input: &Tensor, expected: &Tensor) -> Result<(Cost, Tensor)> {
     let board = numrsc_tests::corpus::root().join("benches/devices");
     let program = folder.join("program.elf");

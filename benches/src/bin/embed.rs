@@ -1,4 +1,4 @@
-//! What a model adds to the build of the program that it is a part of: time, and the memory of the largest process.
+//! Build time and peak memory that a model adds to the program that contains it.
 //!
 //! `cargo run --release -p numrsc-benches --bin embed [NAME…]` (models of the corpus; `mnist_cntk` and `resnet50_ts`, which has 102 MB, unless named).
 //! Each program is built once with all that it depends on, then its build script is changed and it is built again: that compiles and runs the script,
@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What models add to the builds of programs.
+/// The cost of models in the builds of programs.
 #[derive(Parser)]
 struct Args {
     #[arg(default_values_t = ["mnist_cntk".to_owned(), "resnet50_ts".to_owned()])]
@@ -28,7 +28,7 @@ struct Args {
     times: usize,
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Be the build script of a program.
+    /// Act as the build script of a program.
     #[arg(long, hide = true)]
     script: Option<PathBuf>,
     /// Build a folder and print JSON.
@@ -47,7 +47,7 @@ edition = "2024"
 numrsc-runtime = { path = "RUNTIME" }
 "#;
 
-/// Calls this program, which has the compiler inside as a script that depends on it would: it need not be compiled again for this.
+/// Calls this program, which contains the compiler as a build script would, so that it need not be compiled again.
 const SCRIPT: &str = r#"
 use std::process::{Command, exit};
 
@@ -134,7 +134,7 @@ fn build(times: usize, name: &str, model: Option<&Path>) -> Result<[f64; 4]> {
         let Value::Object(report) = driver::run_compiler(&mut command, Duration::from_secs(900))?.report else {
             return Err("no report".into());
         };
-        // The first one also builds what the program depends on.
+        // The first build also compiles dependencies.
         if time > 0 {
             best = best.min(report["seconds"].as_f64().unwrap_or(f64::NAN));
             peak = peak.max(report["peak_kb"].as_f64().unwrap_or(f64::NAN) / 1e3);

@@ -1,4 +1,4 @@
-//! How close matrix products come to what the processor can do, and how they compare with ONNX Runtime in the same process.
+//! Matrix products relative to the peak of the processor, and to ONNX Runtime in the same process.
 //!
 //! `cargo run --release -p numrsc-benches --bin gemm [--threads N] [MxNxK…]`. Each product is a model of a few `MatMul` of one input with weights of their
 //! own, so that large weights come from memory as they do in a model.

@@ -1,4 +1,4 @@
-//! Runs a module that IREE compiled with the native programs of its wheel, and says how long it took: see `numrsc_benches::protocol`.
+//! Runs a module compiled by IREE with the programs of its wheel and reports times; see `numrsc_benches::protocol`.
 //!
 //! IREE's wheel has no shared library with a C interface. So the first output comes from `iree-run-module`, counted until that process ends, and the time of
 //! a run is that of `iree-benchmark-module`. How long a module loads is not known.
@@ -37,7 +37,8 @@ fn run(start: Instant) -> Result<(), String> {
     }
     let mut benchmark = program(&job, "iree-benchmark-module", &inputs);
     benchmark.arg(format!("--function={function}"));
-    // Several means instead of one: other work on the machine is in few of them, and the driver takes medians.
+    // Several means instead of one, of which the driver takes the median: other work on the machine affects few of
+    // them.
     let means = (job.seconds / first_output.as_secs_f64()).clamp(1.0, job.runs.max(1) as f64).floor();
     benchmark.arg(format!("--benchmark_repetitions={means}"));
     benchmark.arg(format!("--benchmark_min_time={}s", job.seconds / means)).arg("--benchmark_format=json");
@@ -86,7 +87,7 @@ fn inputs(job: &Job, folder: &Path) -> Result<Vec<String>, String> {
     job.read_inputs()?.into_iter().enumerate().map(argument).collect()
 }
 
-/// Run once more, because only a run tells how many results there are to be written.
+/// Runs once more, because only a run tells how many results there are.
 fn write_outputs(job: &Job, inputs: &[String], results: usize, folder: &Path, to: &Path) -> Result<(), String> {
     let files: Vec<PathBuf> = (0..results).map(|i| folder.join(format!("{i}.npy"))).collect();
     let arguments = files.iter().map(|path| format!("--output=@{}", path.display()));

@@ -1,4 +1,4 @@
-//! How long `Model::load` takes, of a small and of a large artifact: files are mapped, so the size should not matter.
+//! Load times of small and large artifacts: files are mapped, so the size should not matter.
 //!
 //! `cargo run --release -p numrsc-benches --bin load [ARTIFACT…]`; without arguments, artifacts of 1, 10 and 100 MB are compiled.
 use clap::Parser;

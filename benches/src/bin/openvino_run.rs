@@ -1,4 +1,4 @@
-//! Runs a model with OpenVINO through its C interface, and says how long it took: see `numrsc_benches::protocol`.
+//! Runs a model with OpenVINO through its C interface and reports times; see `numrsc_benches::protocol`.
 //!
 //! The model is given as it is, with the sizes that it leaves open. What is set: the number of threads, the hint that latency counts, and 32-bit
 //! floats (by default it would use bfloat16 where the processor has it, which no other engine here does).

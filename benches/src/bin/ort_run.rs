@@ -1,4 +1,4 @@
-//! Runs a model with ONNX Runtime through its C interface, and says how long it took: see `numrsc_benches::protocol`.
+//! Runs a model with ONNX Runtime through its C interface and reports times; see `numrsc_benches::protocol`.
 //!
 //! Everything is as ONNX Runtime has it by default, the level of graph optimisation (all) included, but the number of threads.
 use numrsc_benches::{

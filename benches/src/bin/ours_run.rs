@@ -1,4 +1,4 @@
-//! Runs an artifact with nothing but the runtime, and says how long it took: see `numrsc_benches::protocol`.
+//! Runs an artifact with nothing but the runtime and reports times; see `numrsc_benches::protocol`.
 use numrsc_benches::{
     exit_code, input,
     protocol::{Job, Output, Subject, measure},

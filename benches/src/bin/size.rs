@@ -1,4 +1,4 @@
-//! What a program grows by when it carries a model: the runtime, and the runtime with a small model inside.
+//! Size of a program that carries the runtime, and the runtime with a small model inside.
 //!
 //! `cargo run --release -p numrsc-benches --bin size [NAME]` (a model of the corpus, `mnist_cntk` unless named). The programs are built
 //! for size, stripped, and compared with an empty one.
@@ -42,7 +42,7 @@ panic = "abort"
 strip = true
 "#;
 
-/// The exit code of a program that got an output.
+/// The exit code of a program that ran the model.
 const RAN: i32 = 42;
 
 /// Runs a model on zeros.
@@ -109,7 +109,7 @@ fn build(folder: &Path) -> Result<Vec<u64>> {
     let runtime = root.join("runtime-min").display().to_string();
     fs::create_dir_all(folder.join("src/bin")).map_err(failed)?;
     fs::write(folder.join("Cargo.toml"), MANIFEST.replace("RUNTIME", &runtime)).map_err(failed)?;
-    // The same versions of what the runtime depends on.
+    // The same versions of the runtime's dependencies.
     fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).map_err(failed)?;
     let head = "use numrsc_runtime::{Context, Model, TensorRef};\n";
     let from_file = "std::env::args_os().nth(1).map(Model::load)";
@@ -130,7 +130,7 @@ fn build(folder: &Path) -> Result<Vec<u64>> {
         return Err("the programs cannot be built".into());
     }
     let release = folder.join("target/release");
-    // What is measured has to work.
+    // The measured program must work.
     let status = Command::new(release.join("embedded")).status().map_err(failed)?;
     if status.code() != Some(RAN) {
         return Err(format!("the program with the model inside does not run: {status}"));

@@ -1,4 +1,4 @@
-//! Process start to first output, peak memory, load time, run time and size, next to ONNX Runtime.
+//! Time from process start to first output, peak memory, load time, run time and size, next to ONNX Runtime.
 //!
 //! `cargo run --release -p numrsc-benches --bin start [NAME…]`. Both sides are programs of their own that read the same inputs, and
 //! they take turns, so that whatever else the machine does hits both. Ratios are ours ÷ theirs: below 1 is better for us.
@@ -144,7 +144,7 @@ fn summary(ratios: &[(String, [f64; 5])], models: usize, wrong: &[String]) -> St
     text
 }
 
-/// Both sides of a model, and whether their outputs agree.
+/// Measures both sides of a model, and compares their outputs.
 fn compare_model(folder: &Path, setup: &Setup<'_>) -> Result<(Side, Side, Result<()>)> {
     let timing = &setup.args.timing;
     let prepared = driver::prepared(folder, timing.limit())?;

@@ -10,7 +10,7 @@ use numrsc_runtime::{
 use serde_json::json;
 use std::path::Path;
 
-/// Check everything, weights included. Prints the answer, and gives it as a row of a report.
+/// Checks everything, weights included. Prints the answer, and returns it as a row of a report.
 pub(crate) fn check(path: &Path, content: &[u8], quiet: bool) -> (bool, serde_json::Value) {
     let file = path.display().to_string();
     let versions = versions(content).and_then(|versions| {

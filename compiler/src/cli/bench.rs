@@ -1,4 +1,4 @@
-//! `numrsc bench`: how large, how fast to load and to run.
+//! `numrsc bench`: size, load time and run time.
 use super::{
     BuildArgs, CodeBackend, Failure, Given, ImportArgs, Outcome, TimeArgs, bytes, compile,
     run::load_artifact,
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Threads that run the model [default: as many as the process may use]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// How often to run [default: for two seconds, but 10 times at least and 1000 times at most]
+    /// Number of runs [default: as many as fit into two seconds, at least 10 and at most 1000]
     #[arg(long, value_name = "N")]
     runs: Option<NonZeroUsize>,
     /// Print as JSON
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Fa
 
     let inputs = values::gather(&ports, &args.inputs, &args.import.dims, Some(SEED), "give --input NAME=FILE")?;
 
-    // The peak of running, not of compiling: Linux can start anew.
+    // The peak of running, not of compiling: Linux can reset it.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let start = Instant::now();
     let model = load_artifact(&file)?;
@@ -85,10 +85,10 @@ pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Fa
     let load_time = start.elapsed();
     drop(compiled);
     let canceller = context.canceller();
-    // Those that follow do the same.
+    // Later runs do the same.
     let first_ends = args.time.begin(move || canceller.cancel());
     let times = native::with_inputs(&inputs.values, |tensors| -> Result<Vec<Duration>, Failure> {
-        // The first run takes memory and starts threads.
+        // The first run allocates memory and starts threads.
         model.run_in_order(&mut context, tensors).map_err(|e| did_not_run(args, &inputs, &e))?;
         drop(first_ends);
         let (mut times, begin) = (Vec::new(), Instant::now());
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Fa
     Ok(Outcome::Success)
 }
 
-/// Sizes and numbers that nobody chose may not suit the model.
+/// Default sizes and inputs may not suit the model.
 fn did_not_run(args: &Args, inputs: &Inputs, e: &numrsc_runtime::Error) -> Failure {
     let hint = match &inputs.sizes_text()[..] {
         "" if args.inputs.is_empty() => "\nhint: give real inputs with --input NAME=FILE".to_owned(),
@@ -212,7 +212,7 @@ impl Times {
         self.percentile(0.0)
     }
 
-    /// The smallest time that this part of all runs did not exceed.
+    /// The percentile: the smallest time that this share of runs did not exceed.
     fn percentile(&self, part: f64) -> Duration {
         let rank = (part * self.sorted.len() as f64).ceil() as usize;
         self.sorted.get(rank.max(1) - 1).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! `numrsc check`: can these models be compiled, are these artifacts whole? Every problem at once.
+//! `numrsc check`: whether models can be compiled and artifacts are undamaged. Reports every problem at once.
 use super::{
     Failure, ImportArgs, Outcome, artifact, bytes,
     inspect::weight_bytes,
@@ -8,7 +8,7 @@ use super::{
 use numrsc::{Error, output::artifact::read_artifact};
 use std::path::PathBuf;
 
-/// Say whether models can be compiled and artifacts are undamaged, with every problem at once
+/// Check whether models can be compiled and artifacts are undamaged, and report every problem at once
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// ONNX or NumRs files, or artifacts of `numrsc compile`

@@ -74,7 +74,7 @@ pub(crate) enum Emit {
 }
 
 impl Emit {
-    /// The kind of file, which is also the end of its name, except of programs.
+    /// The kind of file, which is also the suffix of its name, except for programs.
     fn suffix(self) -> &'static str {
         match self {
             Emit::Nrsc => "nrsc",
@@ -90,7 +90,7 @@ impl Emit {
     }
 }
 
-/// What came of compiling, as far as it went.
+/// The result of compiling, as far as it got.
 pub(crate) struct Written<'a> {
     pub(crate) args: &'a Args,
     /// For which the file has versions as well.
@@ -100,7 +100,7 @@ pub(crate) struct Written<'a> {
     pub(crate) func: &'a Func,
     pub(crate) emit: &'static str,
     pub(crate) output: &'a Path,
-    /// What is written next to it to use it, and what that is called.
+    /// The file that is written next to it, and its suffix.
     pub(crate) companion: Option<(&'static str, &'a Path)>,
     /// Of an object.
     pub(crate) footprint: Option<&'a object::Footprint>,
@@ -212,7 +212,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         return finish(&common(None, Compiled::Text(&lowered), &phases), quiet);
     }
 
-    // Early: what is missing on this machine is not found out after minutes.
+    // Early, so that missing tools are not discovered after minutes.
     let program = match args.emit {
         Emit::Exe => Some(Program::build(codegen.backend.target(), options.cache.as_deref())?),
         _ => None,
@@ -222,7 +222,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         compile::generate(&func, &name, &codegen, lowered, &options, Some(&|done, all| progress.at(done, all)), phases);
     progress.end();
     let artifact = artifact?;
-    // What was measured is about the last of them.
+    // The tuning file is about the last of them.
     let other = |cpu: &String| Options { cpu: cpu.clone(), ..options.clone() }.with(|o| o.tuning = None);
     let version = |cpu: &String| build(&func, &args.model, &other(cpu), quiet);
     let others = other_cpus.iter().map(version).collect::<Result<Vec<_>, _>>()?;
@@ -255,7 +255,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     finish(&Written { footprint: footprint.as_ref(), ..written }, quiet)
 }
 
-/// What cannot be written is known before code is generated: too many weights for this kind of file, or for the disk.
+/// Refuses early what cannot be written: too many weights for this kind of file, or for the disk.
 fn check_size(emit: Emit, output: &Path, weights: u64, versions: u64) -> Result<(), Failure> {
     let most = match emit {
         Emit::Wasm => wasm::WEIGHTS,
@@ -278,7 +278,7 @@ fn check_size(emit: Emit, output: &Path, weights: u64, versions: u64) -> Result<
     Ok(check_disk(output, copies * weights)?)
 }
 
-/// Load and import, with the time of each.
+/// Loads and imports a model, and times both.
 pub(crate) fn load(path: &Path, import: &import::Options, quiet: bool) -> Result<(Model, Func, Phases), Failure> {
     if read_artifact(path)?.is_some() {
         return Err(Failure::Usage(format!("{} is an artifact: it is compiled already", path.display())));
@@ -303,14 +303,14 @@ pub(crate) fn build(func: &Func, path: &Path, options: &Options, quiet: bool) ->
     Ok(artifact?)
 }
 
-/// The file's name without what says that it is a model.
+/// The file's name without the suffix of a model.
 pub(crate) fn model_name(path: &Path) -> String {
     let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let stem = [".onnx.json", ".onnx", ".json"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
     if stem.is_empty() { "model".to_owned() } else { stem.to_owned() }
 }
 
-/// What is written next to the output to use it, and what that is called.
+/// The file that is written next to the output, and its suffix.
 fn companion(emit: Emit, output: &Path) -> Option<(&'static str, PathBuf)> {
     match emit {
         Emit::So | Emit::Obj | Emit::Staticlib => {
@@ -321,7 +321,7 @@ fn companion(emit: Emit, output: &Path) -> Option<(&'static str, PathBuf)> {
     }
 }
 
-/// The output's name without its kind, which the user may choose: that of the header, and what the names in an object start with.
+/// The output's name without its suffix; headers and symbols of objects are named after it.
 fn plain_name(output: &Path, emit: Emit) -> String {
     let stem = output.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     let library = matches!(emit, Emit::So | Emit::Staticlib);
@@ -348,7 +348,7 @@ fn finish(written: &Written<'_>, quiet: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::Success)
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// A progress bar on a terminal, nothing elsewhere.
 struct Progress(ProgressBar);
 
 impl Progress {
@@ -363,7 +363,7 @@ impl Progress {
 
     fn at(&self, done: usize, all: usize) {
         self.0.set_length(all as u64);
-        // Threads report in any order.
+        // Threads may report out of order.
         self.0.set_position(self.0.position().max(done as u64));
     }
 

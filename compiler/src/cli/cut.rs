@@ -1,4 +1,4 @@
-//! Files that are cut while they are mapped: Linux sends a signal then (`SIGBUS`), and the command says which file it was before it ends.
+//! Files that shrink while they are mapped: Linux sends `SIGBUS`, and the command names the file before it ends.
 //!
 //! Only the command does this. The library and the runtime are guests in their processes and install no handlers.
 #![allow(unsafe_code)]
@@ -23,7 +23,7 @@ pub(crate) fn watch() {
     }
 }
 
-/// Another thread is in here and about to end the process.
+/// Another thread is here and about to end the process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_fault(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
@@ -59,10 +59,10 @@ impl fmt::Write for Stderr {
     }
 }
 
-/// As the system tells what is mapped: a line `start-end rights offset device number path` for each mapping.
+/// From the system's list of mappings: lines `start-end rights offset device number path`.
 const MAPPINGS: &CStr = c"/proc/self/maps";
 
-/// Do something with the path of the file that is mapped at an address; whether there is one.
+/// Passes the path of the file that is mapped at an address to `f`; whether there is one.
 fn with_mapped_file(address: usize, f: impl FnOnce(&str)) -> bool {
     // SAFETY: a path that ends with 0.
     let maps = unsafe { libc::open(MAPPINGS.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };

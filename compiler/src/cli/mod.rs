@@ -47,12 +47,12 @@ struct Args {
     /// Print results only, no progress or notes
     #[arg(long, short, global = true)]
     quiet: bool,
-    /// When words stand out by colour
+    /// When to highlight words in colour
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
     color: terminal::Color,
 }
 
-/// The options that the command line gives, as they are written.
+/// The options on the command line, as written.
 #[derive(Debug, Default)]
 struct Given(Vec<String>);
 
@@ -64,7 +64,7 @@ impl Given {
         Given(command.ids().map(clap::Id::as_str).filter(is_given).map(written).collect())
     }
 
-    /// Refuse what says how to compile: an artifact is compiled already.
+    /// Refuses options that concern compiling: an artifact is compiled already.
     fn fit_artifact(&self, file: &Path) -> Result<(), Failure> {
         const OF_COMPILING: [&str; 9] = [
             "-O",
@@ -105,7 +105,7 @@ enum Command {
 /// What executes a model
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Backend {
-    /// The slow evaluator that is always right
+    /// The slow and exact reference evaluator
     #[default]
     Reference,
     /// Compiled by LLVM
@@ -149,7 +149,8 @@ struct LevelArgs {
     /// 0: nothing; 1: constants and cleanups; 2: all rules that keep every bit; 3: also rules that change floats by rounding, and a wider search
     #[arg(short = 'O', value_name = "LEVEL", default_value = "2", value_parser = parse_level)]
     level: Level,
-    /// Do without a rule of the optimiser (see `numrsc inspect --explain`), a pass such as `unroll` or `layout`, or `attention` in one kernel; may be given more than once
+    /// Disable a rule of the optimiser (see `numrsc inspect --explain`), a pass such as `unroll` or `layout`, or
+    /// `attention` in one kernel; may be given more than once
     #[arg(long, value_name = "RULE", value_parser = known_rule)]
     without_rule: Vec<String>,
 }
@@ -187,15 +188,17 @@ fn parse_tolerance(text: &str) -> Result<f64, String> {
 struct BuildArgs {
     #[command(flatten)]
     level: LevelArgs,
-    /// The processor to compile for: a name that `numrsc targets` lists, or `native`; artifacts may have versions for several, as in
-    /// x86-64-v3,x86-64-v4, of which the last one that can run is taken [default: native; the plainest one of another --target]
+    /// The processor to compile for: a name that `numrsc targets` lists, or `native`. Several names, as in
+    /// x86-64-v3,x86-64-v4, make one artifact with code for each, of which the last one that can run is taken [default:
+    /// native; the plainest one of another --target]
     #[arg(long, value_name = "NAME")]
     cpu: Option<String>,
-    /// Check every access of memory at run time
+    /// Check every memory access at run time
     #[arg(long)]
     sanitize: bool,
-    /// What a convolution or product may be off by, relative to its largest sum of magnitudes: 0 for plain sums only (not by Winograd's algorithm, as Fourier
-    /// transform or with constants per channel in the weights) and for floats of 16 bits that every operation rounds; 2e-5 for F(4x4, 3x3)
+    /// Rounding error that a convolution or product may add, relative to its largest sum of magnitudes. 0: plain sums
+    /// only (no Winograd, no Fourier transform, no channel scales in weights), and every operation on 16-bit floats
+    /// rounds; 2e-5: also Winograd F(4x4, 3x3)
     #[arg(long, value_name = "REL", default_value_t = lower::TOLERANCE, value_parser = parse_tolerance)]
     tolerance: f64,
     /// Threads that compile [default: all cores]
@@ -226,7 +229,7 @@ impl BuildArgs {
     }
 }
 
-/// Where compiled kernels are kept. Without such a place everything works, but slower.
+/// Where compiled kernels are cached. Everything works without, but slower.
 fn cache_directory(quiet: bool) -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
@@ -256,11 +259,11 @@ struct TimeArgs {
     timeout: Option<Duration>,
 }
 
-/// How long a run has to notice that it is to end; loops notice at once.
+/// How long a run has to notice that it is cancelled; loops notice at once.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl TimeArgs {
-    /// Call `stop` when the time is over, and end the process if that does not help. Until what is given is dropped.
+    /// Calls `stop` after the time, and ends the process if that does not help. Dropping the result calls it off.
     fn begin(&self, stop: impl FnOnce() + Send + 'static) -> Option<[Deadline; 2]> {
         let time = self.timeout?;
         let end = move || {
@@ -283,10 +286,11 @@ struct ImportArgs {
     /// Fix the size of a named dimension; may be given more than once
     #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     dims: Vec<(String, i64)>,
-    /// The shape of an input, where the model does not declare it: sizes, names of sizes, `?` for others; may be given more than once
+    /// The shape of an input that the model leaves open: sizes, names of sizes, `?` for others; may be given more than
+    /// once
     #[arg(long = "shape", value_name = "NAME=2,3,batch", value_parser = parse_shape)]
     shapes: Vec<(String, Vec<DimensionValue>)>,
-    /// Take a name of a dimension that several inputs use as a different size in each
+    /// Treat a dimension name that several inputs share as a different size in each
     #[arg(long)]
     distinct_dims: bool,
 }
@@ -331,9 +335,9 @@ fn parse_dim(text: &str) -> Result<(String, i64), String> {
     }
 }
 
-/// The exit code where the answer is "no".
+/// The exit code for a negative answer.
 const NEGATIVE: u8 = 1;
-/// The exit code where what was asked for makes no sense.
+/// The exit code for wrong usage.
 const WRONG_USAGE: u8 = 2;
 /// The exit code where a file cannot be read or written, or running a model failed.
 const UNREADABLE: u8 = 3;
@@ -341,17 +345,17 @@ const UNREADABLE: u8 = 3;
 /// How a command ended.
 enum Outcome {
     Success,
-    /// The answer is "no": exit code 1, everything has been printed.
+    /// A negative answer: exit code 1, everything has been printed.
     Negative,
     /// There is no answer for a file that cannot be read; everything has been printed.
     Unreadable,
 }
 
-/// Why a command could not answer.
+/// Why a command failed.
 #[derive(Debug)]
 enum Failure {
     Model(Error),
-    /// What was asked for makes no sense: exit code 2.
+    /// Wrong usage: exit code 2.
     Usage(String),
     Other(String),
 }
@@ -398,7 +402,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// Do what was asked for, and give the exit code.
+/// Runs the command and returns its exit code.
 fn answer(args: &Args, given: &Given) -> u8 {
     let result = match &args.command {
         Command::Compile(a) => compile::run(a, args.quiet),
@@ -434,7 +438,7 @@ fn answer(args: &Args, given: &Given) -> u8 {
     }
 }
 
-/// Load a model, showing what is suspicious about it.
+/// Loads a model and prints warnings about it.
 fn load_model(path: &Path, quiet: bool) -> Result<Model, Error> {
     let model = numrsc::onnx::load(path)?;
     if !quiet {

@@ -1,4 +1,4 @@
-//! The files of a command: none of those that it writes is another one of them, or one that it reads.
+//! Checks that the files of a command are distinct: no output is another output or an input.
 use super::Failure;
 use numrsc::output::files::{check, is_special, place_of};
 use std::{collections::BTreeMap, path::Path};
@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 /// What a file is for, and where it is.
 pub(crate) type File<'a> = (&'a str, &'a Path);
 
-/// Refuse files that are the same. Devices and pipes can be several things at once.
+/// Refuses identical files. Devices and pipes may be used several times.
 pub(crate) fn distinct(read: &[File<'_>], written: &[File<'_>]) -> Result<(), Failure> {
     let mut places = BTreeMap::new();
     for (what, path) in read.iter().filter(|(_, path)| !is_special(path)) {
@@ -21,7 +21,7 @@ pub(crate) fn distinct(read: &[File<'_>], written: &[File<'_>]) -> Result<(), Fa
     Ok(())
 }
 
-/// Refuse files that cannot be written, before there is something to be written.
+/// Refuses files that cannot be written, before there is anything to write.
 pub(crate) fn writable(files: &[File<'_>]) -> Result<(), Failure> {
     Ok(files.iter().try_for_each(|(_, path)| check(path))?)
 }

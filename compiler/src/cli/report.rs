@@ -1,4 +1,4 @@
-//! What `numrsc compile` says of its result: a summary for people, everything for programs.
+//! The result of `numrsc compile`: a summary for people, details for programs.
 use super::{
     bytes,
     compile::{Compiled, Written},
@@ -151,7 +151,7 @@ fn file_bytes(path: &Path) -> u64 {
 
 struct Kernels {
     distinct: usize,
-    /// Places in the entry; one in a loop counts once.
+    /// Launch sites in the entry; one in a loop counts once.
     launches: usize,
 }
 
@@ -167,9 +167,9 @@ impl Kernels {
     }
 }
 
-/// The arena for sizes that stand for those nobody gave.
+/// The arena at typical sizes.
 struct Memory {
-    /// What its size depends on; sizes that only a run can tell are `data`.
+    /// The symbols that its size depends on; sizes known only from data are `data`.
     depends_on: BTreeSet<String>,
     example: BTreeMap<String, i64>,
     arena: Option<u64>,

@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Fa
 struct Output {
     name: String,
     data: Data,
-    /// What the entries along the last axis stand for.
+    /// The meaning of the entries along the last axis.
     labels: Option<Vec<serde_json::Value>>,
 }
 
@@ -154,7 +154,7 @@ fn run_loaded(args: &Args, model: &Model, inputs: &[Data]) -> Result<Vec<Output>
     Ok(named.map(|(i, (port, data))| Output { name: port.name.to_owned(), data, labels: labels(i) }).collect())
 }
 
-/// Load what is known to begin like an artifact.
+/// Loads a file that starts like an artifact.
 pub(crate) fn load_artifact(path: &Path) -> Result<Model, Failure> {
     Model::load(path).map_err(|e| not_loaded(path, &e))
 }
@@ -163,7 +163,7 @@ fn not_loaded(path: &Path, e: &numrsc_runtime::Error) -> Failure {
     Failure::Other(format!("{}: {e}", path.display()))
 }
 
-/// Everything, for programs.
+/// All outputs, for programs.
 fn value(data: &Data) -> serde_json::Value {
     let float = |x: &f64| if x.is_finite() { json!(x) } else { json!(x.to_string()) };
     let int = |x: &i128| i64::try_from(*x).map_or_else(|_| json!(u64::try_from(*x).ok()), |x| json!(x));
@@ -197,7 +197,7 @@ fn shown(labels: &Tensor) -> Vec<serde_json::Value> {
     }
 }
 
-/// The first rows of a table as a list of maps.
+/// The first rows of a table, as a list of maps.
 fn maps(name: &str, t: &Tensor, labels: &[serde_json::Value]) -> Vec<String> {
     const ROWS: usize = 3;
     let numbers = t.to_f64s();
@@ -235,7 +235,7 @@ fn summary(name: &str, data: &Data) -> Vec<Vec<String>> {
     }
 }
 
-/// The first elements of a tensor. All of them would take several times its memory.
+/// The first elements of a tensor. Converting all of them would take several times its memory.
 fn first(t: &Tensor, most: usize) -> Elems {
     let n = t.len().min(most);
     match t.strings() {
@@ -273,8 +273,8 @@ fn tensors<'d>(name: String, data: &'d Data, all: &mut Vec<(String, &'d Tensor)>
     }
 }
 
-/// Names of files, each another one, also where case does not count. What they cannot hold becomes `_`; a name that is taken then gets a number, and names that can
-/// stay as they are go first.
+/// File names, all distinct even if case is ignored. Unsuitable characters become `_`; a name that is taken gets a
+/// number, and names that need no change go first.
 fn file_stems(names: &[String]) -> Vec<String> {
     const LONGEST: usize = 60;
     let safe = |c: char| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' };

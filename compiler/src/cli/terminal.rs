@@ -1,4 +1,4 @@
-//! The edge to the terminal: all that the command prints goes through here.
+//! All output of the command goes through here.
 //!
 //! Names, labels and texts of a model are written by strangers. What would control the terminal is shown by its number, in JSON in JSON's own way. Where nobody reads
 //! the results any more, the command goes on quietly; that they cannot be written for another reason is an error at its end.
@@ -54,13 +54,13 @@ fn write(text: &str) {
     }
 }
 
-/// Why not all results could be written. That their reader left is no reason.
+/// Why not all results could be written, unless their reader left.
 pub(crate) fn failure() -> Option<io::Error> {
     let failed = FAILED.lock().unwrap_or_else(PoisonError::into_inner).take();
     failed.filter(|e| e.kind() != io::ErrorKind::BrokenPipe)
 }
 
-/// What cannot be said stays unsaid.
+/// There is no way to report this failure.
 pub(crate) fn complain(text: &str) {
     let _ = io::stderr().write_all(Visible(text).to_string().as_bytes());
 }

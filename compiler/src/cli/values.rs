@@ -1,4 +1,4 @@
-//! Inputs of models and artifacts: what is expected, read from files or made from a seed.
+//! Inputs of models and artifacts: their types, and values read from files or generated from a seed.
 use super::{Failure, terminal::line};
 use numrsc::{
     conformance, native, near, npy,
@@ -75,7 +75,7 @@ fn port_type(port: &artifact::Port<'_>) -> Option<Type> {
     }
 }
 
-/// What is made rather than read, where the command line has a word instead of a file.
+/// Words on the command line for generated inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     Zeros,
@@ -116,8 +116,8 @@ impl Inputs {
     }
 }
 
-/// One value for each input: from its file, or random if there is a seed. Named dimensions are what the files say, then what `dims` says, and what stands for those
-/// that nobody gave. `hint` says how to give inputs that are missing.
+/// One value for each input: from its file, or random if there is a seed. Named dimensions come from the files, then
+/// from `dims`, then from typical sizes. `hint` says how to give missing inputs.
 pub(crate) fn gather(
     ports: &[Port],
     given: &[(String, PathBuf)],
@@ -182,7 +182,7 @@ fn load(file: &Path, port: &Port) -> Result<Data, String> {
     conformance::load_data(file, &port.proto)
 }
 
-/// Numbers for an input. Those from a seed are floats from 0 to 1, and integers 0 or 1 because they may be indices.
+/// Generated values: floats from 0 to 1, and integers 0 or 1, because they may be indices.
 fn make(port: &Port, what: Made, seed: u64, size: &dyn Fn(&str) -> Option<i64>) -> Result<Data, Failure> {
     let (name, ty) = (&line(&port.name), &port.ty);
     let Ok(t) = ty.as_tensor() else {

@@ -37,7 +37,7 @@ pub(super) fn artifact_words() -> Vec<Vec<u8>> {
     words
 }
 
-/// Read an artifact as far as loading does before it runs anything. Checksums are made right first, or nothing would be read at all.
+/// Reads an artifact as loading does, up to running it. Checksums are corrected first, or nothing would be read at all.
 pub(super) fn read_artifact(input: &[u8]) -> String {
     let mut bytes = input.to_vec();
     mend(&mut bytes);
@@ -54,7 +54,7 @@ pub(super) fn read_artifact(input: &[u8]) -> String {
     said
 }
 
-/// Everything that a manifest says.
+/// Reads everything in a manifest.
 fn read_manifest(m: &Manifest<'_>) -> String {
     let texts = [m.model(), m.producer(), m.target_triple()].map(str::len);
     let names = m.cpu_features().count() + m.symbols().count() + m.failures().count();
@@ -71,7 +71,7 @@ fn read_manifest(m: &Manifest<'_>) -> String {
     "whole".into()
 }
 
-/// Make the checksums right that there is a place for.
+/// Corrects all checksums that fit into the file.
 fn mend(bytes: &mut [u8]) {
     let number =
         |bytes: &[u8], at: usize| bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));

@@ -1,4 +1,4 @@
-//! What can be changed about a model, one row each.
+//! The mutations of a model, one row each.
 use super::{Case, minimise::stored};
 use crate::rng::Rng;
 use bytes::Bytes;
@@ -13,11 +13,11 @@ use numrsc::onnx::{
 };
 use numrsc_ir::{DType, Data, Tensor};
 
-/// A change; it gives nothing where there is nothing to change.
+/// A mutation; `None` where it does not apply.
 #[derive(Debug)]
 pub struct Change {
     pub name: &'static str,
-    /// How often it is taken, relative to others.
+    /// Its relative frequency.
     weight: usize,
     pub(super) apply: fn(&mut Rng, &mut Case) -> Option<()>,
 }

@@ -1,4 +1,4 @@
-//! Compiling and running a case every way there is, against the evaluator.
+//! Compiles and runs a case in every way, and compares with the evaluator.
 use super::{
     Case, allowed, import,
     inputs::{SIZES, inputs},
@@ -15,14 +15,14 @@ use std::{
     sync::Mutex,
 };
 
-/// What became of a case.
+/// The outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The front end refuses the model.
     Refused(String),
-    /// The compiler refuses it, every way alike.
+    /// The compiler refuses it, in every way alike.
     NotCompiled(String),
-    /// So many runs gave what the evaluator gives, or failed as it does.
+    /// This many runs gave the evaluator's result, or failed like it.
     Agreed {
         runs: usize,
         failing: usize,
@@ -32,11 +32,11 @@ pub enum Outcome {
     Finding(String),
 }
 
-/// Every way to make native code. What is checked at every access goes first: it says what else would only crash.
+/// All ways to make native code. The sanitized one goes first, since it reports what would crash the others.
 const WAYS: [(Generator, bool); 4] =
     [(Generator::Llvm, true), (Generator::Cranelift, true), (Generator::Llvm, false), (Generator::Cranelift, false)];
 
-/// What must not be the reason why a model is refused.
+/// Errors that must not be the reason for a refusal.
 const BUGS: &[&str] = &["made something invalid", "bug in", "internal error", "this is a bug", "Verifier", "verifier"];
 
 /// Sixteen units in the last place of `f32`, relative to the largest number.
@@ -184,7 +184,7 @@ fn is_bug(message: &str) -> bool {
     BUGS.iter().any(|b| message.contains(b))
 }
 
-/// A finding without what differs from case to case: numbers, values, symbols.
+/// A finding without what differs between cases: numbers, values, symbols.
 pub fn skeleton(finding: &str) -> String {
     let mut text = String::new();
     let mut last = ' ';

@@ -1,4 +1,4 @@
-//! Smaller models that go wrong the same way.
+//! Minimises models that fail in the same way.
 use super::{
     Case,
     supervise::{Bounds, Worker, outcome},
@@ -9,15 +9,15 @@ use numrsc_ir::Data;
 use prost::Message;
 use std::path::Path;
 
-/// Models that are tried at most.
+/// The number of models that are tried.
 const MAX_TRIES: usize = 60;
 
-/// A change that makes a model smaller; nothing where there is no such part.
+/// A reduction; `None` if there is no such part.
 type Reduction = fn(&mut GraphProto, usize) -> Option<()>;
 
 const REDUCTIONS: &[Reduction] = &[without_output, without_node, without_input_of_node, without_attribute];
 
-/// Make the model of a case smaller for as long as it goes wrong the same way, and leave a test folder of it.
+/// Minimises the model of a case while it fails in the same way, and writes it as a test folder.
 pub(super) fn minimise(worker: &Worker, case: &Case, same: &dyn Fn(&str) -> bool, folder: &Path, bounds: Bounds) {
     let fails = |model: &ModelProto| {
         write(folder, case, model).expect("the folder can be written");

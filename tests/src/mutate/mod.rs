@@ -26,7 +26,7 @@ pub use allowed::ALLOWED;
 pub use change::CHANGES;
 pub use judge::{Outcome, judge, skeleton};
 
-/// Larger models are left to other tests.
+/// Larger models are covered by other tests.
 const MAX_MODEL: u64 = 1 << 13;
 /// Larger test data, too.
 const MAX_DATA: u64 = 1 << 18;
@@ -38,14 +38,14 @@ const MAX_CHANGES: usize = 4;
 pub struct Case {
     pub name: String,
     pub model: ModelProto,
-    /// What inputs are made of.
+    /// The data that inputs are made of.
     pub data: Vec<Option<Data>>,
-    /// What all random decisions follow from.
+    /// The seed of all random decisions.
     pub seed: u64,
     pub plant: Option<Plant>,
 }
 
-/// The models that cases are made of.
+/// The models that are mutated.
 #[derive(Clone, Debug)]
 pub struct Seeds {
     folders: Vec<PathBuf>,
@@ -84,7 +84,7 @@ impl Seeds {
         let mut case = load(folder)?;
         case.seed = seed;
         let mut made = vec![];
-        // Most changes have nothing to change in most models.
+        // Most mutations do not apply to most models.
         let wanted = 1 + rng.below(MAX_CHANGES);
         for _ in 0..40 {
             if made.len() == wanted {

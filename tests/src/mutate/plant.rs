@@ -1,4 +1,4 @@
-//! Bugs on purpose, between the evaluator and native code: what the mutator has to find.
+//! Planted bugs that the mutator has to find, between the evaluator and native code.
 //!
 //! A plant changes what is compiled and not what is evaluated, in a way of which compilers go wrong. Where it changes nothing, there is nothing to find.
 use super::import;
@@ -37,7 +37,7 @@ impl Plant {
         PLANTS.iter().find(|p| p.name == name).copied()
     }
 
-    /// What is compiled in place of the function; nothing if the bug does not show in it.
+    /// The function that is compiled instead; `None` if the bug does not show in it.
     pub(super) fn apply(&self, model: &ModelProto, func: &Func) -> Option<Func> {
         match self.how {
             How::Model(change) => {

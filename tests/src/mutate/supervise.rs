@@ -1,4 +1,4 @@
-//! Judging cases in processes of their own, which may crash, hang or eat memory.
+//! Judges cases in separate processes, which may crash, hang or exhaust memory.
 //!
 //! A worker says which seed it begins and what became of it, a line each. One that ends or falls silent has its finding
 //! attributed to the seed it began last, and another one goes on behind it.
@@ -12,10 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What a case may take.
+/// Limits of a case.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Time of the processor. A machine that does other things as well takes longer by the clock.
+    /// CPU time: on a busy machine, a case takes longer by the clock.
     pub seconds: u64,
     /// Address space of the whole process.
     pub kibibytes: u64,
@@ -23,7 +23,7 @@ pub struct Bounds {
 
 pub const BOUNDS: Bounds = Bounds { seconds: 20, kibibytes: 4 << 20 };
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub struct Report {
     pub cases: u64,
@@ -90,7 +90,7 @@ impl Report {
     }
 }
 
-/// A program that does what [`work`] says when it is started with these arguments.
+/// A program that calls [`work`] when it is started with these arguments.
 #[derive(Clone, Debug)]
 pub struct Worker {
     pub program: PathBuf,
@@ -175,7 +175,7 @@ fn batch(worker: &Worker, seeds: std::ops::Range<u64>, bounds: Bounds, report: &
     }
 }
 
-/// The outcome of one case of this program, by what it prints or how it ends.
+/// The outcome of a case, from what the worker prints or how it ends.
 pub(super) fn outcome(worker: &Worker, args: &[String], bounds: Bounds) -> String {
     let mut child = start(worker, args, bounds);
     let lines = lines(&mut child);
@@ -240,7 +240,7 @@ fn next_line(lines: &Receiver<String>, child: &Child, bounds: Bounds) -> Next {
             Ok(line) => return Next::Line(line),
             Err(RecvTimeoutError::Disconnected) => return Next::Ended,
             Err(RecvTimeoutError::Timeout) => {
-                // What waits for ever takes no time of the processor.
+                // A process that waits for ever uses no CPU time.
                 let waits = since.elapsed() > Duration::from_secs(bounds.seconds * 30);
                 if waits || processor_time(child) - before > bounds.seconds as f64 {
                     return Next::Hangs;
@@ -259,7 +259,7 @@ fn processor_time(child: &Child) -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// How a process ended, with what it said last.
+/// How a process ended, with its last line.
 fn death(mut child: Child) -> String {
     let mut said = String::new();
     if let Some(err) = &mut child.stderr {
@@ -291,7 +291,7 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// Keep what went wrong first of each kind under a folder, as small as it can be made.
+/// Keeps the first failure of each kind under a folder, minimised.
 pub fn keep(worker: &Worker, seeds: &Seeds, report: &Report, folder: &Path, bounds: Bounds) {
     for (kind, (_, seed, _)) in &report.findings {
         if let Some(case) = seeds.case(*seed) {
@@ -300,7 +300,7 @@ pub fn keep(worker: &Worker, seeds: &Seeds, report: &Report, folder: &Path, boun
     }
 }
 
-/// What a worker does: judge cases and tell.
+/// What a worker does: judges cases and reports.
 pub fn work(cases: impl Iterator<Item = Option<Case>> + Send) {
     keep_panics();
     let work = || {

@@ -1,4 +1,4 @@
-//! Runs a model with rten, and says how long it took: see `numrsc_bench_protocol`.
+//! Runs a model with rten and reports times; see `numrsc_bench_protocol`.
 //!
 //! Weights are packed when the model is loaded, which rten has as an option for speed. It has no integers of 64 bits and no booleans: they are 32-bit
 //! integers, at inputs and outputs too.
@@ -31,7 +31,7 @@ fn run(start: Instant) -> Result<(), String> {
     measure(start, &job, &[("load", time)], &mut Loaded { model, inputs, options, outputs: vec![], elements: vec![] })
 }
 
-/// An input as rten has it.
+/// An input in rten's types.
 fn value(raw: &RawTensor) -> Result<Value, String> {
     fn words<const N: usize, T>(bytes: &[u8], word: fn([u8; N]) -> T) -> Vec<T> {
         bytes.as_chunks::<N>().0.iter().map(|bytes| word(*bytes)).collect()
@@ -59,7 +59,7 @@ struct Loaded {
     inputs: Vec<(NodeId, Value)>,
     options: RunOptions,
     outputs: Vec<Value>,
-    /// Of the outputs, in their order.
+    /// Names of the outputs, in order.
     elements: Vec<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs a model with tract, and says how long it took: see `numrsc_bench_protocol`.
+//! Runs a model with tract and reports times; see `numrsc_bench_protocol`.
 //!
 //! tract optimises for given sizes: it gets those of the inputs, which the other engines learn when they run.
 use numrsc_bench_protocol::{Job, Output, Subject, exit_code, measure, raw::RawTensor};
@@ -22,7 +22,7 @@ fn run(start: Instant) -> Result<(), String> {
     measure(start, &job, &[("load", time)], &mut loaded)
 }
 
-/// With all causes, the last of which says most.
+/// With all causes, of which the last is the most specific.
 fn text(error: TractError) -> String {
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     causes.into_iter().rev().collect::<Vec<_>>().join(" in: ").replace('\n', " ")
@@ -58,7 +58,7 @@ impl Subject for Loaded {
 
     fn outputs(&mut self) -> Result<Vec<Output<'_>>, String> {
         for (onnx_type, value) in &mut self.outputs {
-            // Its own type for sizes.
+            // tract's type for sizes.
             if value.datum_type() == DatumType::TDim {
                 *value = value.cast_to::<i64>().map_err(text)?.into_owned().into_tvalue();
             }
