@@ -197,6 +197,14 @@ impl Op {
         }
     }
 
+    pub(crate) fn bodies_mut(&mut self) -> Vec<&mut Arc<Func>> {
+        match self {
+            Op::If { then, or, .. } => vec![then, or],
+            Op::Loop { body, .. } => vec![body],
+            _ => vec![],
+        }
+    }
+
     /// The op with other functions nested in it.
     pub fn map_bodies<E>(
         &self,

@@ -1,6 +1,6 @@
 //! The textual form, read. Every error has a line and a column; nesting is bounded.
 use crate::{
-    DType, Dim, Error, Func, Op, Result, Scalar, Tensor, Type, Value,
+    DType, Dim, Error, Func, Op, Origins, Result, Scalar, Tensor, Type, Value,
     dim::Sym,
     op::OPS,
     scalar::{Call, Lit, ScalarFn, Sig, Step},
@@ -480,7 +480,9 @@ impl<'t> Parser<'t> {
             }
             p.expect(":")?;
             let ty = p.ty()?;
-            f.param(ty).map_err(|e| p.error(e.to_string()))
+            let v = f.param(ty).map_err(|e| p.error(e.to_string()))?;
+            p.origins_of(&mut f, v)?;
+            Ok(v)
         })?;
         f.param_names = self.all_or_none(names, params.len())?;
         self.expect("{")?;
@@ -490,6 +492,11 @@ impl<'t> Parser<'t> {
         let mut names = Vec::new();
         let mut results = Vec::new();
         while !self.take("}") {
+            if self.take("folded") {
+                f.add_folded(&Origins::parse(self)?);
+                self.expect("}")?;
+                break;
+            }
             if !results.is_empty() {
                 self.expect(",")?;
             }
@@ -563,6 +570,14 @@ impl<'t> Parser<'t> {
         let got = f.push_again(op, &args).map_err(|e| self.error_at(op_at, e.to_string()))?;
         if *f.ty(got) != want {
             return Err(self.error_at(type_at, format!("{got} has type {}, the text says {want}", f.ty(got))));
+        }
+        self.origins_of(f, got)
+    }
+
+    /// Where a value comes from, if the text says so.
+    fn origins_of(&mut self, f: &mut Func, v: Value) -> Result<()> {
+        if self.take("from") {
+            f.add_origins(v, &Origins::parse(self)?);
         }
         Ok(())
     }

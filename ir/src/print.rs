@@ -40,8 +40,14 @@ fn write_func(f: &Func, depth: usize, detail: Detail, out: &mut String) {
     let margin = "  ".repeat(depth);
     let name = |names: &[String], i: usize| names.get(i).map_or(String::new(), |n| format!(" {}", quoted(n)));
     let params = f.params();
-    let listed: Vec<String> =
-        params.iter().map(|p| format!("{p}{}: {}", name(&f.param_names, p.0 as usize), f.ty(*p))).collect();
+    let listed: Vec<String> = params
+        .iter()
+        .map(|p| {
+            let mut text = format!("{p}{}: {}", name(&f.param_names, p.0 as usize), f.ty(*p));
+            let _ = f.origins(*p).print("from", &mut text);
+            text
+        })
+        .collect();
     let _ = writeln!(out, "func({}) {{", listed.join(", "));
     for (v, node) in f.values().skip(params.len()) {
         let _ = write!(out, "{margin}  {v} = {}", node.op.name());
@@ -61,7 +67,9 @@ fn write_func(f: &Func, depth: usize, detail: Detail, out: &mut String) {
             }
             out.push('}');
         }
-        let _ = writeln!(out, " : {}", node.ty);
+        let _ = write!(out, " : {}", node.ty);
+        let _ = f.origins(v).print("from", out);
+        out.push('\n');
     }
     let results: Vec<String> = f
         .results()
@@ -76,8 +84,11 @@ fn write_func(f: &Func, depth: usize, detail: Detail, out: &mut String) {
             text
         })
         .collect();
-    let _ =
-        write!(out, "{margin}  return{}{}\n{margin}}}", if results.is_empty() { "" } else { " " }, results.join(", "));
+    let _ = write!(out, "{margin}  return{}{}", if results.is_empty() { "" } else { " " }, results.join(", "));
+    if !f.folded().is_empty() {
+        let _ = write!(out, "\n{margin}  folded {}", f.folded());
+    }
+    let _ = write!(out, "\n{margin}}}");
 }
 
 fn write_tensor(t: &Tensor, detail: Detail, out: &mut String) {

@@ -1,6 +1,6 @@
 //! The textual form at its limits: every bit pattern, deep nesting, long functions.
 use numrsc_ir::{
-    DType, Func, Lit, Op, Scalar, ScalarFn, Tensor, Type, parse,
+    DType, Func, Lit, Op, Origin, Origins, Scalar, ScalarFn, Tensor, Type, Value, parse,
     print::{self, Detail},
     scalar::{Call, Step},
     verify,
@@ -140,4 +140,75 @@ fn long_functions_are_read_in_linear_time() {
     reads_back(&f);
     verify(&f).unwrap();
     assert!(start.elapsed().as_secs_f64() < 3.0, "took {:?}", start.elapsed());
+}
+
+/// Equality does not see where values come from; the text does.
+#[test]
+fn origins_read_back() {
+    let odd = ["", "\"\\", "a b", "}\n  %1 = ", "漢"].map(|name| Origin::new(name, name));
+    let moved = Origin { moved_by: Some("a rule".into()), ..Origin::new("moved", "com.microsoft.Gelu") };
+    let all: Origins = odd.into_iter().chain([moved]).collect();
+    let mut f = nested(3);
+    f.set_results(vec![f.params()[0]; 2]);
+    for v in 0..f.nodes().len() as u32 {
+        let own = Origins::from(Origin::new(&format!("node {v}"), "Relu"));
+        f.add_origins(Value(v), &all.union(&own));
+    }
+    f.add_folded(&all);
+    reads_back(&f);
+    let text = f.to_string();
+    assert_eq!(parse(&text).unwrap().to_string(), text);
+    assert_eq!(text.matches("from [").count(), f.nodes().len());
+    let refused = parse("func(%0: f32[] from [Relu \"r\", Relu \"r\"]) {\n  return %0\n}").unwrap_err();
+    assert!(refused.to_string().contains("twice"), "{refused}");
+}
+
+#[test]
+fn equal_nodes_have_the_origins_of_both() {
+    let names = |o: &Origins| o.iter().map(|o| o.node.to_string()).collect::<Vec<_>>();
+    let mut f = Func::new();
+    let x = f.param(Type::scalar(DType::F32)).unwrap();
+    let exp = |f: &mut Func, name: &str| {
+        f.set_source(Origin::new(name, "Exp").into());
+        f.push(Op::Map { f: Scalar::call(ScalarFn::Exp) }, &[x]).unwrap()
+    };
+    let (a, b, plain) = (exp(&mut f, "a"), exp(&mut f, "b"), exp(&mut f, "a"));
+    assert!(a == b && b == plain);
+    assert_eq!(names(f.origins(a)), ["a", "b"]);
+    // So have those inside of nested functions.
+    let cond = f.push(Op::Const { value: Tensor::scalar(DType::Bool, 1.0) }, &[]).unwrap();
+    f.set_source(Origins::NONE);
+    let ifs: Vec<Value> = ["a", "b"]
+        .map(|name| {
+            let mut body = Func::new();
+            let p = body.param(Type::scalar(DType::F32)).unwrap();
+            body.set_source(Origin::new(name, "Exp").into());
+            let e = body.push(Op::Map { f: Scalar::call(ScalarFn::Exp) }, &[p]).unwrap();
+            body.set_results(vec![e]);
+            let body = Arc::new(body);
+            let op = Op::If { then: body.clone(), or: body, types: vec![Type::scalar(DType::F32)] };
+            f.push(op, &[cond, a]).unwrap()
+        })
+        .to_vec();
+    assert_eq!(ifs[0], ifs[1]);
+    let Op::If { or, .. } = &f.node(ifs[0]).op else { panic!("an if") };
+    assert_eq!(names(or.origins(Value(1))), ["a", "b"]);
+}
+
+/// What was known is folded; what nobody wanted is gone.
+#[test]
+fn dead_nodes_without_data_are_folded() {
+    let mut f = Func::new();
+    let x = f.param(Type::tensor(DType::F32, [numrsc_ir::Dim::sym("n")])).unwrap();
+    for (name, op, args) in [
+        ("size", Op::Size { dim: numrsc_ir::Dim::sym("n") }, vec![]),
+        ("unused", Op::Map { f: Scalar::call(ScalarFn::Exp) }, vec![x]),
+        ("used", Op::Map { f: Scalar::call(ScalarFn::Neg) }, vec![x]),
+    ] {
+        f.set_source(Origin::new(name, "Op").into());
+        let v = f.push(op, &args).unwrap();
+        f.set_results(vec![v]);
+    }
+    let text = "func(%0: f32[n]) {\n  %1 = map %0 {f=neg(a0)} : f32[n] from [Op \"used\"]\n  return %1\n  folded [Op \"size\"]\n}\n";
+    assert_eq!(f.without_dead_nodes().to_string(), text);
 }

@@ -93,7 +93,7 @@ impl Emitter<'_> {
                 self.ins().return_(&[code]);
                 return Ok(false);
             }
-            Stmt::Launch { kernel, args, extent, grain } => self.launch(*kernel, args, *extent, *grain)?,
+            Stmt::Launch { kernel, args, extent, grain, .. } => self.launch(*kernel, args, *extent, *grain)?,
         }
         Ok(true)
     }

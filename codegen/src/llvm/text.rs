@@ -358,7 +358,7 @@ impl<'a> Emitter<'a> {
                 self.line(&format!("ret i32 {}", *code as i32));
                 Ok(false)
             }
-            Stmt::Launch { kernel, args, extent, grain } => {
+            Stmt::Launch { kernel, args, extent, grain, .. } => {
                 self.launch(*kernel, args, *extent, *grain)?;
                 Ok(true)
             }

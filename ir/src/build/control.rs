@@ -142,7 +142,9 @@ impl Graph {
 
     /// A graph for a nested function; its symbols are distinct from this one's.
     pub(super) fn nested(&self) -> Graph {
-        Graph { fresh: self.fresh.clone(), ..Graph::default() }
+        let mut func = Func::new();
+        func.set_source(self.func.borrow().source().clone());
+        Graph { func: func.into(), fresh: self.fresh.clone(), ..Graph::default() }
     }
 
     /// Parameters that stand for outer values. Constants are repeated inside, what is known outside stays known, and

@@ -11,7 +11,7 @@ mod sequence;
 mod shape;
 
 use crate::{
-    DType, Dim, Error, Func, Lit, Node, Op, Result, Scalar, ScalarFn, Tensor, TensorType, Type, Value,
+    DType, Dim, Error, Func, Lit, Node, Op, Origin, Origins, Result, Scalar, ScalarFn, Tensor, TensorType, Type, Value,
     dim::Sym,
     eval::{Data, Env, eval_op},
     expr::{Arena, S},
@@ -110,6 +110,34 @@ impl Graph {
         let mut f = self.func.into_inner();
         f.set_results(results.to_vec());
         f.without_dead_nodes()
+    }
+
+    /// Build what a node of the user's model gives. All of it comes from this node, also a value that was there before
+    /// if it is a result: then the node had nothing to do.
+    pub fn from_node<'g, R, E>(
+        &'g self,
+        node: Origin,
+        build: impl FnOnce() -> Result<R, E>,
+        results: impl FnOnce(&R) -> Vec<X<'g>>,
+    ) -> Result<R, E> {
+        let origins = Origins::from(node);
+        let (outer, before) = {
+            let mut func = self.func.borrow_mut();
+            let outer = func.source().clone();
+            func.set_source(origins.clone());
+            (outer, func.nodes().len())
+        };
+        let built = build();
+        let mut func = self.func.borrow_mut();
+        func.set_source(outer);
+        let results = built.as_ref().map_or(vec![], results);
+        for x in results.into_iter().filter(|x| std::ptr::eq(x.g, self)) {
+            if (x.v.0 as usize) < before || matches!(func.node(x.v).op, Op::Const { .. }) {
+                func.add_origins(x.v, &origins);
+            }
+        }
+        drop(func);
+        built
     }
 
     /// A symbol no one else uses: a size, or any integer.

@@ -10,6 +10,7 @@ mod control;
 use super::{
     Binary, Block, Compare, Convert, Elem, FuncId, Function, Host, Inst, Kind, Stmt, Ty, Unary, V, renumber::renumber,
 };
+use crate::Origins;
 pub use control::{OpenFor, OpenWhile};
 use std::collections::{HashMap, HashSet};
 
@@ -19,6 +20,8 @@ pub struct Builder {
     pub halves: bool,
     /// Does `muladd` round once?
     pub fused: bool,
+    /// The nodes of the user's model that kernels are launched for.
+    pub source: Origins,
     kind: Kind,
     params: Vec<V>,
     types: Vec<Ty>,
@@ -63,6 +66,7 @@ impl Builder {
         let mut b = Builder {
             halves: false,
             fused: false,
+            source: Origins::NONE,
             kind,
             params: vec![],
             types: vec![],
@@ -516,7 +520,8 @@ impl Builder {
     }
 
     pub fn launch(&mut self, kernel: FuncId, args: Vec<V>, extent: V, grain: V) {
-        self.top().stmts.push(Stmt::Launch { kernel, args, extent, grain });
+        let origins = self.source.clone();
+        self.top().stmts.push(Stmt::Launch { kernel, args, extent, grain, origins });
     }
 }
 

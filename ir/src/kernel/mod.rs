@@ -28,6 +28,7 @@ mod tests;
 mod verify;
 pub mod words;
 
+use crate::Origins;
 pub use localise::localise;
 pub use parse::parse;
 use std::fmt;
@@ -161,6 +162,8 @@ pub enum Stmt {
         args: Vec<V>,
         extent: V,
         grain: V,
+        /// The nodes of the user's model that this launch computes.
+        origins: Origins,
     },
     /// Wait until all threads of the block are here.
     Barrier,

@@ -6,7 +6,7 @@ use super::{
     verify::MAX_DEPTH,
     words::{Form, Words},
 };
-use crate::{Result, parse::Parser};
+use crate::{Origins, Result, parse::Parser};
 use std::collections::{BTreeMap, HashMap};
 
 /// Read a module; the inverse of printing it.
@@ -220,7 +220,9 @@ impl Reader<'_> {
                 self.p.expect("extent")?;
                 let extent = self.value()?;
                 self.p.expect("grain")?;
-                Ok(Stmt::Launch { kernel, args, extent, grain: self.value()? })
+                let grain = self.value()?;
+                let origins = if self.p.take("from") { Origins::parse(&mut self.p)? } else { Origins::NONE };
+                Ok(Stmt::Launch { kernel, args, extent, grain, origins })
             }
             "prefetch" => {
                 let ptr = self.value()?;

@@ -112,8 +112,9 @@ impl Printer<'_> {
                 self.braced(or, depth, f)
             }
             Stmt::Fail { code } => write!(f, "fail {code}"),
-            Stmt::Launch { kernel, args, extent, grain } => {
-                write!(f, "launch {}({}) extent {extent} grain {grain}", self.callee(*kernel), list(args))
+            Stmt::Launch { kernel, args, extent, grain, origins } => {
+                write!(f, "launch {}({}) extent {extent} grain {grain}", self.callee(*kernel), list(args))?;
+                origins.print("from", f)
             }
             Stmt::Prefetch { ptr, bytes } => write!(f, "prefetch {ptr}, {bytes}"),
             Stmt::Barrier => write!(f, "barrier"),

@@ -214,7 +214,7 @@ impl Verifier<'_> {
                     let check = self.fail(*code);
                     self.tell(&format_args!("fail {code}"), check);
                 }
-                Stmt::Launch { kernel, args, extent, grain } => {
+                Stmt::Launch { kernel, args, extent, grain, .. } => {
                     let check = self.launch(*kernel, args, *extent, *grain);
                     self.tell(&format_args!("launch #{}", kernel.0), check);
                 }

@@ -1,6 +1,7 @@
 //! From a decoded model to tensor IR. Every node is looked up in the operator table and expands into core ops; types
 //! and shapes are inferred as nodes are pushed. All problems of a model are reported at once.
 mod context;
+mod names;
 pub mod operand;
 pub mod table;
 
@@ -18,7 +19,7 @@ use crate::{
     near,
 };
 use numrsc_ir::{
-    DType, Dim, Elem, Func, Tensor, Type,
+    DType, Dim, Elem, Func, Origin, Tensor, Type,
     build::{Graph, X},
     dim::Sym,
 };
@@ -28,6 +29,7 @@ use std::{
 };
 
 pub use context::{Ctx, Inputs};
+use names::Names;
 pub use table::{OnnxOp, Outputs};
 
 /// Choices of the user that concern the import.
@@ -202,6 +204,7 @@ struct Importer<'m> {
     fixed: RefCell<BTreeSet<String>>,
     /// What the entries along the last axis of outputs stand for, by name.
     labels: RefCell<BTreeMap<String, Tensor>>,
+    names: RefCell<Names>,
     /// Sizes of inputs that weights leave no choice of.
     sizes: &'m BTreeMap<Sym, i64>,
     /// More of them.
@@ -218,6 +221,7 @@ impl<'m> Importer<'m> {
             taken: RefCell::default(),
             fixed: RefCell::default(),
             labels: RefCell::default(),
+            names: RefCell::default(),
             sizes,
             found: RefCell::default(),
         }
@@ -402,21 +406,27 @@ impl<'m> Importer<'m> {
         scope: &mut Scope<'m, 'g>,
     ) {
         for (index, node) in nodes.iter().enumerate() {
-            let outputs =
-                self.node(g, node, frame, &format!("{path}/#{index} {}", node.name), scope).unwrap_or_else(|fail| {
-                    let (message, hint) = match fail {
-                        Fail::Refused(message) => (message.clone(), self.hint(node, frame, &message)),
-                        Fail::Open { message, size } => {
-                            let hint = self.size_hint(g, &size).unwrap_or_else(|| self.hint(node, frame, &message));
-                            (message, hint)
-                        }
-                        Fail::Reported => return vec![],
-                    };
-                    let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
-                    let place = Place { graph: path.into(), node: Some(at) };
-                    self.report(Problem { place, message, hint: Some(hint) });
-                    vec![]
-                });
+            let inner = format!("{path}/#{index} {}", node.name);
+            let import = || self.node(g, node, frame, &inner, scope);
+            let origin = self.names.borrow_mut().origin(node, index, path, &inner);
+            let outputs = match origin {
+                Some(origin) => g.from_node(origin, import, |outputs| outputs.iter().flatten().copied().collect()),
+                None => import(),
+            };
+            let outputs = outputs.unwrap_or_else(|fail| {
+                let (message, hint) = match fail {
+                    Fail::Refused(message) => (message.clone(), self.hint(node, frame, &message)),
+                    Fail::Open { message, size } => {
+                        let hint = self.size_hint(g, &size).unwrap_or_else(|| self.hint(node, frame, &message));
+                        (message, hint)
+                    }
+                    Fail::Reported => return vec![],
+                };
+                let at = NodePlace { index, name: node.name.clone(), op_type: describe(node, frame) };
+                let place = Place { graph: path.into(), node: Some(at) };
+                self.report(Problem { place, message, hint: Some(hint) });
+                vec![]
+            });
             let given = outputs.into_iter().chain(std::iter::repeat(None));
             for (name, x) in node.output.iter().zip(given).filter(|(name, _)| !name.is_empty()) {
                 scope.insert(name, Bound::of(x));

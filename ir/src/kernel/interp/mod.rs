@@ -264,7 +264,7 @@ impl<'m> Machine<'m> {
                 Ok(())
             }
             Stmt::Fail { code } => Err(Stop::Fail(*code)),
-            Stmt::Launch { kernel, args, extent, grain } => {
+            Stmt::Launch { kernel, args, extent, grain, .. } => {
                 let args: Vec<u64> = args.iter().map(|v| call.scalar(frame, *v)).collect();
                 let (extent, grain) = (call.scalar(frame, *extent) as i64, call.scalar(frame, *grain) as i64);
                 if extent < 0 || grain < 1 {
