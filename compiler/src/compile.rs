@@ -178,7 +178,15 @@ pub fn generate(
     if !target.has_artifacts() {
         let compiled = Compiled::without_code(&lowered.module).map_err(|e| Error::Codegen(e.to_string()))?;
         let manifest = manifest(func, name, codegen, &lowered, &compiled);
-        return Ok(Artifact { manifest, architecture, lowered, compiled, whole: codegen.llvm.clone(), phases });
+        return Ok(Artifact {
+            manifest,
+            architecture,
+            lowered,
+            compiled,
+            additions: vec![],
+            whole: codegen.llvm.clone(),
+            phases,
+        });
     }
     let mut options = numrsc_codegen::Options { jobs: options.passes.jobs, cache: options.cache.as_deref(), progress };
     let mut compiled = numrsc_codegen::compile(&*codegen.backend, &lowered.module, &options);
@@ -190,5 +198,5 @@ pub fn generate(
     let compiled = compiled.map_err(|e| Error::Codegen(e.to_string()))?;
     phases.push(("generate", start.elapsed()));
     let manifest = manifest(func, name, codegen, &lowered, &compiled);
-    Ok(Artifact { manifest, architecture, lowered, compiled, whole: None, phases })
+    Ok(Artifact { manifest, architecture, lowered, compiled, additions: vec![], whole: None, phases })
 }

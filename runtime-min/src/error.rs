@@ -32,6 +32,10 @@ pub enum Error {
     Malformed {
         what: &'static str,
     },
+    /// The model cannot be used without a part of this kind, which this runtime does not know.
+    UnknownSection {
+        kind: u32,
+    },
     Architecture {
         needed: &'static str,
         host: &'static str,
@@ -167,6 +171,12 @@ impl fmt::Display for Error {
             }
             Error::Damaged { part } => write!(f, "the compiled model is damaged: wrong checksum of its {part}"),
             Error::Malformed { what } => write!(f, "the compiled model is malformed: {what}"),
+            Error::UnknownSection { kind } => {
+                write!(
+                    f,
+                    "the compiled model needs a newer runtime: it has a part of kind {kind}, which this one does not know"
+                )
+            }
             Error::Architecture { needed, host } => {
                 write!(f, "the model was compiled for {needed}, this machine is {host}")
             }

@@ -38,9 +38,18 @@ fn small() -> Vec<u8> {
 fn patched(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut artifact = small();
     artifact[at..at + bytes.len()].copy_from_slice(bytes);
-    let sum = checksum(&artifact[..128]);
-    artifact[128..136].copy_from_slice(&sum.to_le_bytes());
+    sign(&mut artifact);
     artifact
+}
+
+/// Where the row of each section starts: manifest, code, names, something unknown, weights.
+const ROWS: [usize; 5] = [32, 64, 96, 128, 160];
+/// Where the checksum of the header is.
+const HEADER_SUM: usize = 192;
+
+fn sign(artifact: &mut [u8]) {
+    let sum = checksum(&artifact[..HEADER_SUM]);
+    artifact[HEADER_SUM..HEADER_SUM + 8].copy_from_slice(&sum.to_le_bytes());
 }
 
 #[test]
@@ -69,7 +78,7 @@ fn code_runs_at_its_entry_and_reads_its_weights() {
     let mut code = vec![0xcc; 5000];
     code.extend([0x48, 0x8b, 0x07, 0x8b, 0x40, 64, 0xc3]);
     let weights = [Piece { offset: 0, bytes: &[1][..] }, Piece { offset: 64, bytes: &[2, 0, 0, 0] }];
-    let builder = Builder { architecture: host(), manifest: &manifest, code: &code, weights: &weights };
+    let builder = Builder { architecture: host(), manifest: &manifest, code: &code, additions: &[], weights: &weights };
     let model = Folder::new().load(&builder.to_bytes().unwrap()).unwrap();
     let error = model.run(&mut Context::new(&model).unwrap(), &[]).unwrap_err();
     assert!(matches!(error, Error::Failed { code: 2, .. }), "{error}");
@@ -195,8 +204,10 @@ fn versions(features: &[&[&str]]) -> Vec<u8> {
         })
         .collect();
     let weights: Vec<Vec<u8>> = (0..features.len()).map(|at| vec![at as u8; 100 * at]).collect();
+    let additions = additions();
     let pieces: Vec<_> = weights.iter().map(|bytes| [Piece { offset: 0, bytes: &bytes[..] }]).collect();
-    let builder = |(manifest, weights)| Builder { architecture: host(), manifest, code: &code, weights };
+    let builder =
+        |(manifest, weights)| Builder { architecture: host(), manifest, code: &code, additions: &additions, weights };
     let builders: Vec<_> = manifests.iter().zip(&pieces).map(|(m, p)| builder((m, &p[..]))).collect();
     let (mut file, mut streamed) = (std::io::Cursor::new(vec![]), vec![]);
     Builder::write_versions(&builders, &mut file).unwrap();
@@ -247,13 +258,13 @@ fn every_fault_in_any_version_is_noticed() {
 #[test]
 fn tables_that_lie_are_refused() {
     // Kind, offset and length of each section, the number of sections, and the length of the file.
-    for (at, value) in [(24, 4u64), (24, 2), (32, 2), (64, 1), (96, 7), (16, 0), (16, u64::MAX)] {
+    for (at, value) in [(24, 6u64), (24, 4), (24, 0), (32, 2), (64, 1), (96, 7), (16, 0), (16, u64::MAX)] {
         assert!(Artifact::parse(&patched(at, &value.to_le_bytes())).is_err(), "{value} at {at}");
     }
-    for section in 0..3 {
+    for row in ROWS {
         for field in [8, 16] {
             for value in [0, 1, 4096, 8192, 1 << 20, u64::MAX, u64::MAX - 4095, 1 << 63] {
-                let at = 32 + section * 32 + field;
+                let at = row + field;
                 let bytes = patched(at, &value.to_le_bytes());
                 if bytes != small() {
                     assert!(Artifact::parse(&bytes).is_err(), "{value} at {at}");
@@ -261,6 +272,23 @@ fn tables_that_lie_are_refused() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_not_known_is_skipped_only_if_it_may_be() {
+    let bytes = small();
+    let artifact = Artifact::parse(&bytes).unwrap();
+    assert_eq!(artifact.names().unwrap().unwrap().nodes().len(), 2);
+    assert_eq!(artifact.section(77).unwrap().bytes, [3; 21]);
+    // Without the flag that says so, or with one that nobody knows.
+    let how = |flags: u64| (77 | (4 << 40) | (flags << 32)).to_le_bytes();
+    assert!(Artifact::parse(&patched(ROWS[3], &how(1))).is_ok());
+    assert!(matches!(Artifact::parse(&patched(ROWS[3], &how(0))), Err(Error::UnknownSection { kind: 77 })));
+    assert!(matches!(Artifact::parse(&patched(ROWS[3], &how(5))), Err(Error::Malformed { .. })));
+    let without = patched(ROWS[2], &78u32.to_le_bytes());
+    assert!(Artifact::parse(&without).unwrap().names().unwrap().is_none());
+    let twice = patched(ROWS[3], &4u32.to_le_bytes());
+    assert!(matches!(Artifact::parse(&twice), Err(Error::Malformed { .. })));
 }
 
 #[test]
@@ -287,11 +315,13 @@ fn an_entry_outside_of_the_code_is_refused() {
     let far = code_that_succeeds().len() as u64;
     manifest.entry = far;
     let code = code_that_succeeds();
-    let builder = Builder::<&[u8]> { architecture: host(), manifest: &manifest, code: &code, weights: &[] };
+    let builder =
+        Builder::<&[u8]> { architecture: host(), manifest: &manifest, code: &code, additions: &[], weights: &[] };
     assert!(builder.to_bytes().is_err());
     manifest.entry = 0;
     manifest.kernels = vec![kernel("far", u64::MAX, 2)];
-    let builder = Builder::<&[u8]> { architecture: host(), manifest: &manifest, code: &code, weights: &[] };
+    let builder =
+        Builder::<&[u8]> { architecture: host(), manifest: &manifest, code: &code, additions: &[], weights: &[] };
     assert!(builder.to_bytes().is_err());
 }
 
@@ -303,13 +333,12 @@ fn large_weights_are_not_read() {
     let manifest = manifest();
     let mut bytes = artifact(&manifest, &[]);
     let encoded = manifest.encode(HOLE).unwrap();
-    bytes[136..136 + encoded.len()].copy_from_slice(&encoded);
+    bytes[HEADER_SUM + 8..][..encoded.len()].copy_from_slice(&encoded);
     let length = bytes.len() as u64 + HOLE;
     bytes[16..24].copy_from_slice(&length.to_le_bytes());
     bytes[56..64].copy_from_slice(&checksum(&encoded).to_le_bytes());
-    bytes[112..120].copy_from_slice(&HOLE.to_le_bytes());
-    let sum = checksum(&bytes[..128]);
-    bytes[128..136].copy_from_slice(&sum.to_le_bytes());
+    bytes[ROWS[4] + 16..][..8].copy_from_slice(&HOLE.to_le_bytes());
+    sign(&mut bytes);
     let path = folder.put(&bytes);
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
 

@@ -11,8 +11,8 @@ use numrsc_codegen::{Compiled, llvm::Llvm};
 use numrsc_ir::{Dim, Func, Tensor, Type, Value, dim::Sym, types::Elem};
 use numrsc_passes::lower::{self, Lowered, MemoryPlan};
 use numrsc_runtime::artifact::{
-    Architecture, Builder, Content, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec,
-    SizeSpec,
+    Addition, Architecture, Builder, Content, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec,
+    PortTypeSpec, SizeSpec,
 };
 use std::{collections::BTreeSet, io, ops::ControlFlow, path::Path};
 
@@ -23,6 +23,8 @@ pub struct Artifact {
     pub architecture: Architecture,
     pub lowered: Lowered,
     pub compiled: Compiled,
+    /// Sections that a model can be used without.
+    pub additions: Vec<Addition>,
     /// What makes the code of objects, for targets that have no artifacts.
     pub whole: Option<Llvm>,
     /// How long each phase took.
@@ -90,7 +92,8 @@ impl Artifact {
 
     fn builder<'a>(&'a self, weights: &'a [Piece<Weight<'a>>]) -> Builder<'a, Weight<'a>> {
         let code = &self.compiled.image.bytes;
-        Builder { architecture: self.architecture, manifest: &self.manifest, code, weights }
+        let additions = &self.additions;
+        Builder { architecture: self.architecture, manifest: &self.manifest, code, additions, weights }
     }
 
     /// The weights at their places.

@@ -1,6 +1,6 @@
 //! The manifest, read in place: checked once from end to end, then walked by iterators that allocate nothing.
 //!
-//! Numbers are little-endian, texts are a `u32` length and UTF-8, lists a `u32` count and their items. In order:
+//! Encoded as `read.rs` says. In order:
 //!
 //! ```text
 //! format version u32 · model text · producer text · target triple text · CPU features [text] · entry u64
@@ -12,12 +12,15 @@
 //! dim  = 0 u8, u64 | 1 u8, formula text | 2 u8 (any)
 //! size = 0 u8, u64 | 1 u8, formula text
 //! ```
-use super::FORMAT_VERSION;
+use super::{
+    FORMAT_VERSION,
+    read::{Item, List, Place, Reader},
+};
 use crate::{
     DType,
     error::{Error, Result},
 };
-use core::{fmt, marker::PhantomData};
+use core::fmt;
 
 /// What a compiled model is: its inputs and outputs, its needs, its parts.
 #[derive(Clone, Copy)]
@@ -89,12 +92,12 @@ pub type Kernels<'a> = List<'a, Kernel<'a>>;
 impl<'a> Manifest<'a> {
     /// Check a manifest from end to end.
     pub fn parse(bytes: &'a [u8]) -> Result<Manifest<'a>> {
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = Reader::new(bytes);
         let index = Index::read(&mut reader).ok_or(Error::Malformed { what: "manifest" })?;
         if index.version != FORMAT_VERSION {
             return Err(Error::Version { found: index.version, supported: FORMAT_VERSION });
         }
-        if reader.at != bytes.len() {
+        if !reader.is_at_end() {
             return Err(Error::Malformed { what: "bytes after the manifest" });
         }
         Ok(Manifest { bytes, index })
@@ -193,17 +196,15 @@ impl<'a> Manifest<'a> {
     }
 
     fn size(&self, at: Place) -> Size<'a> {
-        self.reader(at).size().unwrap_or(Size::Fixed(0))
+        Size::read(&mut self.reader(at)).unwrap_or(Size::Fixed(0))
     }
 
     fn list<T>(&self, at: Place) -> List<'a, T> {
-        let mut reader = self.reader(at);
-        let count = reader.u32().unwrap_or(0);
-        List { reader, count, item: PhantomData }
+        self.reader(at).start()
     }
 
     fn reader(&self, at: Place) -> Reader<'a> {
-        Reader { bytes: self.bytes, at: at.0 as usize }
+        Reader::at(self.bytes, at)
     }
 }
 
@@ -244,13 +245,10 @@ pub(crate) struct Index {
     labels: Option<Place>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Place(u32);
-
 impl Index {
     fn read(reader: &mut Reader<'_>) -> Option<Index> {
         // Offsets have 32 bits, and no manifest is that long.
-        u32::try_from(reader.bytes.len()).ok()?;
+        u32::try_from(reader.length()).ok()?;
         let mut index = Index {
             version: reader.u32()?,
             model: reader.skip(Reader::text)?,
@@ -261,8 +259,8 @@ impl Index {
             inputs: reader.skip_list::<Port<'_>>()?,
             outputs: reader.skip_list::<Port<'_>>()?,
             symbols: reader.skip_list::<&str>()?,
-            arena: reader.skip(Reader::size)?,
-            peak: reader.skip(Reader::size)?,
+            arena: reader.skip(Size::read)?,
+            peak: reader.skip(Size::read)?,
             weights: reader.u64()?,
             flags: reader.u8()?,
             failures: reader.skip_list::<&str>()?,
@@ -276,59 +274,13 @@ impl Index {
     }
 }
 
-/// Consecutive items; also an iterator over those that are left.
-#[derive(Clone, Copy)]
-pub struct List<'a, T> {
-    reader: Reader<'a>,
-    count: u32,
-    item: PhantomData<T>,
-}
-
-#[allow(private_bounds, reason = "what lists can hold is closed")]
-impl<'a, T: Item<'a>> Iterator for List<'a, T> {
-    type Item = T;
-
-    fn next(&mut self) -> Option<T> {
-        self.count = self.count.checked_sub(1)?;
-        T::read(&mut self.reader)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.count as usize, Some(self.count as usize))
-    }
-}
-
-#[allow(private_bounds, reason = "what lists can hold is closed")]
-impl<'a, T: Item<'a>> ExactSizeIterator for List<'a, T> {}
-
-impl<'a, T: Item<'a> + PartialEq + Copy> PartialEq for List<'a, T> {
-    fn eq(&self, other: &Self) -> bool {
-        (*self).eq(*other)
-    }
-}
-
-impl<'a, T: Item<'a> + Eq + Copy> Eq for List<'a, T> {}
-
-impl<'a, T: Item<'a> + fmt::Debug + Copy> fmt::Debug for List<'a, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(*self).finish()
-    }
-}
-
-/// How an item of a list is read; `None` if the bytes are not one.
-trait Item<'a>: Sized {
-    fn read(reader: &mut Reader<'a>) -> Option<Self>;
-}
-
-impl<'a> Item<'a> for &'a str {
-    fn read(reader: &mut Reader<'a>) -> Option<&'a str> {
-        reader.text()
-    }
-}
-
-impl<'a> Item<'a> for i64 {
-    fn read(reader: &mut Reader<'a>) -> Option<i64> {
-        reader.u64().map(u64::cast_signed)
+impl<'a> Item<'a> for Size<'a> {
+    fn read(reader: &mut Reader<'a>) -> Option<Size<'a>> {
+        match reader.u8()? {
+            0 => Some(Size::Fixed(reader.u64()?)),
+            1 => Some(Size::Formula(reader.text()?)),
+            _ => None,
+        }
     }
 }
 
@@ -383,69 +335,5 @@ impl<'a> Item<'a> for Port<'a> {
 impl<'a> Item<'a> for Kernel<'a> {
     fn read(reader: &mut Reader<'a>) -> Option<Kernel<'a>> {
         Some(Kernel { name: reader.text()?, offset: reader.u64()?, length: reader.u64()? })
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Reader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let taken = self.bytes.get(self.at..)?.get(..length)?;
-        self.at += length;
-        Some(taken)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.take(1).map(|bytes| bytes[0])
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take(4)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take(8)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
-    }
-
-    fn text(&mut self) -> Option<&'a str> {
-        let length = self.u32()? as usize;
-        core::str::from_utf8(self.take(length)?).ok()
-    }
-
-    fn size(&mut self) -> Option<Size<'a>> {
-        match self.u8()? {
-            0 => Some(Size::Fixed(self.u64()?)),
-            1 => Some(Size::Formula(self.text()?)),
-            _ => None,
-        }
-    }
-
-    /// Checks a part and returns its offset.
-    fn skip<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<Place> {
-        let place = Place(self.at as u32);
-        read(self)?;
-        Some(place)
-    }
-
-    /// A list that is checked here and walked later.
-    fn list<T: Item<'a>>(&mut self) -> Option<List<'a, T>> {
-        let mut reader = *self;
-        let count = reader.u32()?;
-        self.skip_list::<T>()?;
-        Some(List { reader, count, item: PhantomData })
-    }
-
-    fn skip_list<T: Item<'a>>(&mut self) -> Option<Place> {
-        self.skip(|reader| {
-            // Every item takes at least a byte, so a wrong count fails soon.
-            for _ in 0..reader.u32()? {
-                T::read(reader)?;
-            }
-            Some(())
-        })
     }
 }

@@ -2,48 +2,55 @@
 //!
 //! ```text
 //!    0  magic                          8 bytes
-//!    8  format version                 u32
+//!    8  format version (2)             u32
 //!   12  architecture                   u32
 //!   16  length                         u64
-//!   24  number of sections (3)         u32
+//!   24  number of sections             u32
 //!   28  how many versions follow       u32
-//!   32  section table: kind u32, 0 u32, offset u64, length u64, checksum u64 for manifest, code and weights
-//!  128  checksum of the bytes before   u64
-//!  136  manifest
+//!   32  section table, for each: kind u32, how it is kept u32, offset u64, length u64, checksum u64
+//!       checksum of the bytes before   u64
+//!       manifest
 //!       code, at the next multiple of 4096
+//!       names, if there are any, and what else there may be: who does not know a kind can skip it if its flags say so
 //!       weights, at the next multiple of 4096, to the end
 //! ```
 //! A file may hold several versions, the same model for several CPUs: the next one starts like this at the next multiple of 4096.
+//!
+//! How a section is kept: bit 0, a reader that does not know it may go on without it; bit 1, it is compared with its
+//! checksum on request only; bits 8 to 15, the logarithm of what its offset is a multiple of.
 //!
 //! All numbers are little-endian. Bytes between sections are 0, and there is exactly one valid place for each section, so
 //! every changed byte is noticed. Weights come last in a version and are checked on request only: loading takes the same time for any size.
 mod checksum;
 mod manifest;
+mod names;
+mod read;
+mod sections;
 #[cfg(feature = "write")]
 mod write;
 
 pub use checksum::{Checksum, checksum};
 pub use manifest::{Dim, Dims, Kernel, Kernels, Labels, Manifest, Names, Port, PortKind, Ports, Size};
+pub use names::{NamedLaunch, NamedNode, NodeNames};
+pub use read::List;
+pub use sections::{Section, kind};
 #[cfg(feature = "write")]
 pub use write::{
-    Builder, Content, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec,
+    Addition, Builder, Content, DimSpec, KernelSpec, LabelsSpec, LaunchSpec, ManifestSpec, NamesSpec, NodeSpec, Piece,
+    PortSpec, PortTypeSpec, SizeSpec,
 };
 
 use crate::error::{Error, Result};
 pub(crate) use manifest::Index;
+use sections::{MOST, Sections, header_bytes};
 
 pub const MAGIC: [u8; 8] = *b"NUMRSC\0\x01";
 /// Changes with every change of the layout, the manifest or the run context.
-pub const FORMAT_VERSION: u32 = 1;
-/// Mapped sections start at multiples of this.
+pub const FORMAT_VERSION: u32 = 2;
+/// Sections that are mapped start at multiples of this.
 pub const PAGE: u64 = 4096;
 /// Compiled code relies on weights and memory starting at multiples of this.
 pub const DATA_ALIGN: usize = 64;
-
-pub(crate) const HEADER_BYTES: usize = 136;
-const SECTION_TABLE: usize = 32;
-const SECTION_BYTES: usize = 32;
-const SECTIONS: usize = 3;
 
 /// What machine code is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -106,7 +113,7 @@ pub struct Artifact<'a> {
     /// Where the code starts in the file.
     pub code_offset: u64,
     pub weights: &'a [u8],
-    weights_checksum: u64,
+    sections: Sections<'a>,
 }
 
 impl<'a> Artifact<'a> {
@@ -137,13 +144,18 @@ impl<'a> Artifact<'a> {
         if bytes.get(..MAGIC.len()) != Some(&MAGIC[..]) {
             return Err(Error::NotAnArtifact);
         }
-        let cut = Error::Length { expected: HEADER_BYTES as u64, found: bytes.len() as u64 };
+        let cut = |expected: usize| Error::Length { expected: expected as u64, found: bytes.len() as u64 };
         let version = half(8).unwrap_or(FORMAT_VERSION);
         if version != FORMAT_VERSION {
             return Err(Error::Version { found: version, supported: FORMAT_VERSION });
         }
-        let Some(header) = bytes.get(..HEADER_BYTES - 8) else { return Err(cut) };
-        if number(HEADER_BYTES - 8) != Some(checksum(header)) {
+        let count = half(24).ok_or(cut(header_bytes(3)))? as usize;
+        if count > MOST {
+            return Err(Error::Damaged { part: "header" });
+        }
+        let header = header_bytes(count);
+        let sum = number(header - 8).ok_or(cut(header))?;
+        if sum != checksum(&bytes[..header - 8]) {
             return Err(Error::Damaged { part: "header" });
         }
         // From here on a mismatch means a malformed file rather than damaged storage, except for the length.
@@ -151,44 +163,12 @@ impl<'a> Artifact<'a> {
         let (bytes, rest) = split_version(bytes, length, following)?;
         let architecture =
             half(12).and_then(Architecture::from_number).ok_or(Error::Malformed { what: "unknown architecture" })?;
-        if half(24) != Some(SECTIONS as u32) {
-            return Err(Error::Malformed { what: "number of sections" });
-        }
+        let sections = Sections::parse(bytes, count)?;
+        let part = |kind| sections.find(kind).ok_or(Error::Malformed { what: "a section is missing" });
+        let (manifest, code, weights) = (part(kind::MANIFEST)?, part(kind::CODE)?, part(kind::WEIGHTS)?);
 
-        let mut end = HEADER_BYTES as u64;
-        let mut section = |kind: usize, align: u64| -> Result<(u64, &'a [u8], u64)> {
-            let wrong = Error::Malformed { what: "section table" };
-            let row = SECTION_TABLE + kind * SECTION_BYTES;
-            let (Some(offset), Some(length), Some(sum)) = (number(row + 8), number(row + 16), number(row + 24)) else {
-                return Err(wrong);
-            };
-            let start = end.checked_next_multiple_of(align);
-            let stop = offset.checked_add(length);
-            let (true, true, Some(stop)) = (half(row) == Some(kind as u32 + 1), start == Some(offset), stop) else {
-                return Err(wrong);
-            };
-            if stop > bytes.len() as u64 {
-                return Err(wrong);
-            }
-            if bytes[end as usize..offset as usize].iter().any(|&byte| byte != 0) {
-                return Err(Error::Damaged { part: "padding" });
-            }
-            end = stop;
-            Ok((offset, &bytes[offset as usize..stop as usize], sum))
-        };
-        let (_, manifest, manifest_checksum) = section(0, 8)?;
-        let (code_offset, code, code_checksum) = section(1, PAGE)?;
-        let (_, weights, weights_checksum) = section(2, PAGE)?;
-        if end != bytes.len() as u64 {
-            return Err(Error::Malformed { what: "section table" });
-        }
-        for (part, content, sum) in [("manifest", manifest, manifest_checksum), ("code", code, code_checksum)] {
-            if checksum(content) != sum {
-                return Err(Error::Damaged { part });
-            }
-        }
-
-        let manifest = Manifest::parse(manifest)?;
+        let manifest = Manifest::parse(manifest.bytes)?;
+        let (code_offset, code, weights) = (code.offset, code.bytes, weights.bytes);
         let within = |offset: u64, length: u64| offset.checked_add(length).is_some_and(|end| end <= code.len() as u64);
         if manifest.entry() >= code.len() as u64 {
             return Err(Error::Malformed { what: "the entry is outside of the code" });
@@ -200,12 +180,26 @@ impl<'a> Artifact<'a> {
             return Err(Error::Malformed { what: "size of the weights" });
         }
         let rest = Rest { bytes: rest, versions: following };
-        Ok((Artifact { architecture, manifest, code, code_offset, weights, weights_checksum }, rest))
+        Ok((Artifact { architecture, manifest, code, code_offset, weights, sections }, rest))
     }
 
     /// Compares the weights with their checksum, which reads all of them.
     pub fn verify_weights(&self) -> Result<()> {
-        if checksum(self.weights) == self.weights_checksum { Ok(()) } else { Err(Error::Damaged { part: "weights" }) }
+        self.sections.find(kind::WEIGHTS).map_or(Ok(()), |weights| weights.verify())
+    }
+
+    /// Which nodes of the user's model it was made of, unless that was left out.
+    pub fn names(&self) -> Result<Option<NodeNames<'a>>> {
+        self.section(kind::NAMES).map(|section| NodeNames::parse(section.bytes)).transpose()
+    }
+
+    /// All sections, also those of kinds that are not known here.
+    pub fn sections(&self) -> impl Iterator<Item = Section<'a>> {
+        self.sections.iter()
+    }
+
+    pub fn section(&self, kind: u32) -> Option<Section<'a>> {
+        self.sections.find(kind)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Writes artifacts. Weights are given as pieces and streamed to the file, never copied into one buffer.
 use super::{
-    Architecture, Checksum, FORMAT_VERSION, HEADER_BYTES, MAGIC, Manifest, PAGE, SECTIONS, checksum,
+    Architecture, Checksum, FORMAT_VERSION, MAGIC, Manifest, NodeNames, PAGE, checksum, kind,
     manifest::{HAS_LABELS, NEEDS_HEAP, SINGLE_THREADED},
+    sections::{MOST, ON_REQUEST, OPTIONAL, ROW, header_bytes, keeping},
 };
 use crate::{
     DType,
@@ -93,7 +94,37 @@ pub struct KernelSpec {
     pub length: u64,
 }
 
-/// Bytes that exist, or that are made when they are written.
+/// What [`NodeNames`] reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamesSpec {
+    pub nodes: Vec<NodeSpec>,
+    pub launches: Vec<LaunchSpec>,
+    pub entry: Vec<u32>,
+    pub folded: Vec<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NodeSpec {
+    pub name: String,
+    pub operator: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchSpec {
+    pub kernel: u32,
+    pub nodes: Vec<u32>,
+}
+
+/// A section that a model can be used without.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addition {
+    pub kind: u32,
+    /// What its offset is a multiple of, a power of two up to [`PAGE`].
+    pub align: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// Bytes that are there, or are made when they are written.
 pub trait Content {
     fn length(&self) -> u64;
     /// Passes all bytes to `to`, in order, part by part.
@@ -152,6 +183,8 @@ pub struct Builder<'a, C> {
     pub architecture: Architecture,
     pub manifest: &'a ManifestSpec,
     pub code: &'a [u8],
+    /// Sections besides manifest, code and weights; of each kind one.
+    pub additions: &'a [Addition],
     /// In order of their offsets.
     pub weights: &'a [Piece<C>],
 }
@@ -204,29 +237,40 @@ impl<C: Content> Builder<'_, C> {
             return Err(Error::Malformed { what: "a kernel is outside of the code" });
         }
 
-        let sections = [
-            (manifest.len() as u64, checksum(&manifest), 8),
-            (code, checksum(self.code), PAGE),
-            (weights_length, 0, PAGE),
+        let is_new = |(i, a): (usize, &Addition)| {
+            !(kind::MANIFEST..=kind::WEIGHTS).contains(&a.kind) && self.additions[..i].iter().all(|b| a.kind != b.kind)
+        };
+        let fits = |a: &Addition| a.align.is_power_of_two() && a.align <= PAGE;
+        let all_fit = self.additions.iter().all(fits) && self.additions.iter().enumerate().all(is_new);
+        if !all_fit || self.additions.len() + 3 > MOST {
+            return Err(Error::Malformed { what: "additional sections" });
+        }
+        // Kind, flags, alignment, length, checksum.
+        let mut sections = vec![
+            (kind::MANIFEST, 0, 8, manifest.len() as u64, checksum(&manifest)),
+            (kind::CODE, 0, PAGE, code, checksum(self.code)),
         ];
+        let addition = |a: &Addition| (a.kind, OPTIONAL, a.align, a.bytes.len() as u64, checksum(&a.bytes));
+        sections.extend(self.additions.iter().map(addition));
+        // The checksum of the weights is known only when they are made.
+        sections.push((kind::WEIGHTS, ON_REQUEST, PAGE, weights_length, 0));
         let mut table = Vec::new();
-        let mut end = HEADER_BYTES as u64;
-        for (kind, (length, sum, align)) in sections.into_iter().enumerate() {
-            let too_long = Error::Malformed { what: "the weights are too large" };
+        let mut end = header_bytes(sections.len()) as u64;
+        for &(kind, flags, align, length, sum) in &sections {
             let offset = end.next_multiple_of(align);
-            table.extend((kind as u32 + 1).to_le_bytes());
-            table.extend(0u32.to_le_bytes());
+            table.extend(kind.to_le_bytes());
+            table.extend(keeping(flags, align).to_le_bytes());
             table.extend(offset.to_le_bytes());
             table.extend(length.to_le_bytes());
             table.extend(sum.to_le_bytes());
-            end = offset.checked_add(length).ok_or(too_long)?;
+            end = offset.checked_add(length).ok_or(Error::Malformed { what: "the weights are too large" })?;
         }
-        let mut header = Vec::with_capacity(HEADER_BYTES);
+        let mut header = Vec::with_capacity(header_bytes(sections.len()));
         header.extend(MAGIC);
         header.extend(FORMAT_VERSION.to_le_bytes());
         header.extend((self.architecture as u32).to_le_bytes());
         header.extend(end.to_le_bytes());
-        header.extend((SECTIONS as u32).to_le_bytes());
+        header.extend((sections.len() as u32).to_le_bytes());
         header.extend(following.to_le_bytes());
         header.extend(table);
         Ok(Prepared {
@@ -240,7 +284,7 @@ impl<C: Content> Builder<'_, C> {
     fn write_version(&self, following: u32, to: &mut (impl Write + Seek)) -> io::Result<()> {
         let prepared = self.prepare(following).map_err(invalid)?;
         let start = to.stream_position()?;
-        to.write_all(&[0; HEADER_BYTES])?;
+        to.write_all(&vec![0; prepared.header_bytes()])?;
         let sum = self.write_behind_header(&prepared, to)?;
         to.seek(SeekFrom::Start(start))?;
         to.write_all(&prepared.header(sum))?;
@@ -249,7 +293,7 @@ impl<C: Content> Builder<'_, C> {
 
     /// Writes everything but the header and returns the checksum of the weights.
     fn write_behind_header(&self, prepared: &Prepared, to: &mut impl Write) -> io::Result<Checksum> {
-        let mut at = HEADER_BYTES as u64;
+        let mut at = prepared.header_bytes() as u64;
         let mut put = |bytes: &[u8], align: u64| -> io::Result<()> {
             let padding = at.next_multiple_of(align) - at;
             zeros(&mut |bytes| to.write_all(bytes), padding)?;
@@ -259,6 +303,9 @@ impl<C: Content> Builder<'_, C> {
         };
         put(&prepared.manifest, 8)?;
         put(self.code, PAGE)?;
+        for addition in self.additions {
+            put(&addition.bytes, addition.align)?;
+        }
         put(&[], PAGE)?;
         let mut sum = Checksum::new();
         self.write_weights(&mut sum, &mut |bytes| to.write_all(bytes))?;
@@ -288,13 +335,37 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn header(&self, weights: Checksum) -> [u8; HEADER_BYTES] {
-        let mut whole = [0; HEADER_BYTES];
-        whole[..HEADER_BYTES - 8].copy_from_slice(&self.header);
-        whole[HEADER_BYTES - 16..HEADER_BYTES - 8].copy_from_slice(&weights.finish().to_le_bytes());
-        let sum = checksum(&whole[..HEADER_BYTES - 8]);
-        whole[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+    fn header_bytes(&self) -> usize {
+        self.header.len() + 8
+    }
+
+    fn header(&self, weights: Checksum) -> Vec<u8> {
+        let mut whole = self.header.clone();
+        // Weights are in the last row, whose last word is the checksum.
+        let row = whole.len() - ROW;
+        whole[row + 24..].copy_from_slice(&weights.finish().to_le_bytes());
+        whole.extend(checksum(&whole).to_le_bytes());
         whole
+    }
+}
+
+impl NamesSpec {
+    /// The section of these names.
+    pub fn encode(&self) -> Result<Addition> {
+        let mut out = Encoder(Vec::new());
+        out.list(&self.nodes, |out, node| {
+            out.text(&node.name);
+            out.text(&node.operator);
+        });
+        let numbers = |out: &mut Encoder, numbers: &[u32]| out.list(numbers, |out, number| out.u32(*number));
+        out.list(&self.launches, |out, launch| {
+            out.u32(launch.kernel);
+            numbers(out, &launch.nodes);
+        });
+        numbers(&mut out, &self.entry);
+        numbers(&mut out, &self.folded);
+        NodeNames::parse(&out.0)?;
+        Ok(Addition { kind: kind::NAMES, align: 8, bytes: out.0 })
     }
 }
 
@@ -472,13 +543,51 @@ mod tests {
         }
     }
 
+    fn names() -> NamesSpec {
+        let node = |name: &str, operator: &str| NodeSpec { name: name.into(), operator: operator.into() };
+        NamesSpec {
+            nodes: vec![node("conv1", "Conv"), node("", "com.microsoft.Gelu")],
+            launches: vec![LaunchSpec { kernel: 0, nodes: vec![0, 1] }, LaunchSpec { kernel: 0, nodes: vec![] }],
+            entry: vec![],
+            folded: vec![1],
+        }
+    }
+
+    #[test]
+    fn every_cut_list_of_names_is_refused() {
+        let bytes = names().encode().unwrap().bytes;
+        for length in 0..bytes.len() {
+            assert!(NodeNames::parse(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        // Any change is either refused or still something that can be walked.
+        for at in 0..bytes.len() {
+            for value in [0, 1, 2, 0x7f, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                if let Ok(names) = NodeNames::parse(&changed) {
+                    assert!(names.launches().map(|l| l.nodes.count()).sum::<usize>() + names.nodes().count() < 100);
+                }
+            }
+        }
+        let outside = NamesSpec { folded: vec![2], ..names() };
+        assert!(outside.encode().is_err(), "there is no such node");
+    }
+
     #[test]
     fn what_is_written_is_read() {
         let manifest = spec();
         let pieces = [Piece { offset: 0, bytes: &[1, 2, 3][..] }, Piece { offset: 64, bytes: &[4] }];
         let code = [0xc3; 5000];
-        let builder =
-            Builder { architecture: Architecture::Aarch64, manifest: &manifest, code: &code, weights: &pieces };
+        let names = names();
+        let unknown = Addition { kind: 77, align: 64, bytes: vec![9; 3] };
+        let additions = [names.encode().unwrap(), unknown];
+        let builder = Builder {
+            architecture: Architecture::Aarch64,
+            manifest: &manifest,
+            code: &code,
+            additions: &additions,
+            weights: &pieces,
+        };
         let bytes = builder.to_bytes().unwrap();
         let mut streamed = Vec::new();
         assert_eq!(bytes.len() as u64, builder.length().unwrap());
@@ -495,6 +604,16 @@ mod tests {
         weights.push(4);
         assert_eq!(artifact.weights, weights);
         assert_eq!((artifact.weights.as_ptr() as usize - bytes.as_ptr() as usize) as u64 % PAGE, 0);
+
+        let read = artifact.names().unwrap().unwrap();
+        let nodes: Vec<_> = read.nodes().map(|n| (n.name, n.operator)).collect();
+        assert_eq!(nodes, [("conv1", "Conv"), ("", "com.microsoft.Gelu")]);
+        let launches: Vec<_> = read.launches().map(|l| (l.kernel, l.nodes.collect::<Vec<_>>())).collect();
+        assert_eq!(launches, [(0, vec![0, 1]), (0, vec![])]);
+        assert_eq!((read.entry().collect::<Vec<_>>(), read.folded().collect::<Vec<_>>()), (vec![], vec![1]));
+        let unknown = artifact.section(77).unwrap();
+        assert_eq!((unknown.bytes, unknown.offset % 64), (&[9; 3][..], 0));
+        assert_eq!(artifact.sections().map(|s| s.kind).collect::<Vec<_>>(), [1, 2, 4, 77, 3]);
 
         let read = artifact.manifest;
         assert_eq!((read.model(), read.producer()), ("mnist", "numrsc 0.1.0"));
@@ -526,13 +645,24 @@ mod tests {
     fn parts_that_do_not_fit_are_refused() {
         let manifest = spec();
         let build = |manifest: &ManifestSpec, code: &[u8], weights: &[Piece<&[u8]>]| {
-            Builder { architecture: Architecture::X86_64, manifest, code, weights }.to_bytes()
+            Builder { architecture: Architecture::X86_64, manifest, code, additions: &[], weights }.to_bytes()
         };
         assert!(build(&manifest, &[0; 3], &[]).is_ok());
         assert!(build(&manifest, &[0; 2], &[]).is_err(), "entry and kernel outside of the code");
         let overlapping = [Piece { offset: 0, bytes: &[0; 65][..] }, Piece { offset: 64, bytes: &[0] }];
         assert!(build(&manifest, &[0; 3], &overlapping).is_err());
         assert!(build(&manifest, &[0; 3], &[Piece { offset: u64::MAX, bytes: &[0] }]).is_err());
+        let with = |additions: &[(u32, u64)]| {
+            let additions: Vec<_> =
+                additions.iter().map(|&(kind, align)| Addition { kind, align, bytes: vec![1] }).collect();
+            let weights: &[Piece<&[u8]>] = &[];
+            let (architecture, code) = (Architecture::X86_64, &[0; 3][..]);
+            Builder { architecture, manifest: &manifest, code, additions: &additions, weights }.to_bytes()
+        };
+        assert!(with(&[(4, 8), (5, 4096)]).is_ok());
+        for wrong in [&[(5, 8), (5, 8)][..], &[(kind::CODE, 8)], &[(5, 3)], &[(5, 8192)], &[(9, 8); 100]] {
+            assert!(with(wrong).is_err(), "{wrong:?}");
+        }
         let mut flat = spec();
         flat.outputs[0].ty = PortTypeSpec::Sequence { depth: 0, dims: Some(vec![]) };
         assert!(build(&flat, &[0; 3], &[]).is_err());

@@ -2,7 +2,10 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 use numrsc_runtime::{
     DType, Model,
-    artifact::{Architecture, Builder, DimSpec, KernelSpec, ManifestSpec, Piece, PortSpec, PortTypeSpec, SizeSpec},
+    artifact::{
+        Addition, Architecture, Builder, DimSpec, KernelSpec, LaunchSpec, ManifestSpec, NamesSpec, NodeSpec, Piece,
+        PortSpec, PortTypeSpec, SizeSpec,
+    },
     context::{EntryFn, KernelFn, MemoryFn, ParallelFn, RunContext, TensorSlots},
 };
 
@@ -61,9 +64,20 @@ pub fn kernel(name: &str, offset: u64, length: u64) -> KernelSpec {
     KernelSpec { name: name.into(), offset, length }
 }
 
+/// Names, and something that no runtime knows.
+pub fn additions() -> [Addition; 2] {
+    let nodes = ["conv", "relu"].map(|name| NodeSpec { name: name.into(), operator: "Op".into() }).into();
+    let launches = vec![LaunchSpec { kernel: 0, nodes: vec![0] }];
+    let names = NamesSpec { nodes, launches, entry: vec![], folded: vec![1] };
+    [names.encode().unwrap(), Addition { kind: 77, align: 16, bytes: vec![3; 21] }]
+}
+
 pub fn artifact(manifest: &ManifestSpec, weights: &[u8]) -> Vec<u8> {
     let pieces = [Piece { offset: 0, bytes: weights }];
-    Builder { architecture: host(), manifest, code: &code_that_succeeds(), weights: &pieces }.to_bytes().unwrap()
+    let code = code_that_succeeds();
+    Builder { architecture: host(), manifest, code: &code, additions: &additions(), weights: &pieces }
+        .to_bytes()
+        .unwrap()
 }
 
 /// A model of code in this program.

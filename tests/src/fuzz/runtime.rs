@@ -31,7 +31,7 @@ pub(super) fn artifact_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(super) fn artifact_words() -> Vec<Vec<u8>> {
-    let numbers: [u64; 8] = [0, 1, 2, 136, 4096, 1 << 31, 1 << 63, u64::MAX];
+    let numbers: [u64; 8] = [0, 1, 2, 168, 4096, 1 << 31, 1 << 63, u64::MAX];
     let mut words: Vec<Vec<u8>> = numbers.iter().map(|n| n.to_le_bytes().to_vec()).collect();
     words.extend(["n", "m", "n * m", "(n + 3) / 4", "min(n, 4)", "x"].map(|w| w.as_bytes().to_vec()));
     words
@@ -46,6 +46,10 @@ pub(super) fn read_artifact(input: &[u8]) -> String {
         match version {
             Ok(artifact) => {
                 let weights = artifact.verify_weights();
+                let names =
+                    artifact.names().map(|names| names.map(|n| n.launches().map(|l| l.nodes.count()).sum::<usize>()));
+                let sections: usize = artifact.sections().map(|s| s.bytes.len()).sum();
+                let _ = (names.map_err(|e| e.to_string()), sections);
                 said += &format!("{:?} {} ", weights.is_ok(), read_manifest(&artifact.manifest));
             }
             Err(e) => return format!("{said}{e}"),
@@ -75,18 +79,21 @@ fn read_manifest(m: &Manifest<'_>) -> String {
 fn mend(bytes: &mut [u8]) {
     let number =
         |bytes: &[u8], at: usize| bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("8 bytes")));
-    if !bytes.starts_with(&MAGIC) || bytes.len() < 136 {
+    // As many rows as there are, and behind them the checksum of all of it.
+    let rows = number(bytes, 24).map_or(0, |n| n as u32 as usize).min(64);
+    let end = 32 + 32 * rows;
+    if !bytes.starts_with(&MAGIC) || bytes.len() < end + 8 {
         return;
     }
-    for section in [32, 64, 96] {
+    for section in (32..end).step_by(32) {
         let place = number(bytes, section + 8).zip(number(bytes, section + 16));
         let range = place.and_then(|(offset, length)| Some(offset as usize..offset.checked_add(length)? as usize));
         if let Some(sum) = range.and_then(|r| bytes.get(r)).map(checksum) {
             bytes[section + 24..section + 32].copy_from_slice(&sum.to_le_bytes());
         }
     }
-    let sum = checksum(&bytes[..128]);
-    bytes[128..136].copy_from_slice(&sum.to_le_bytes());
+    let sum = checksum(&bytes[..end]);
+    bytes[end..end + 8].copy_from_slice(&sum.to_le_bytes());
 }
 
 pub(super) fn npy_seeds() -> Vec<Vec<u8>> {

@@ -19,7 +19,7 @@ use crate::{
     near,
 };
 use numrsc_ir::{
-    DType, Dim, Elem, Func, Origin, Tensor, Type,
+    DType, Dim, Elem, Func, Tensor, Type,
     build::{Graph, X},
     dim::Sym,
 };
