@@ -128,7 +128,7 @@ pub fn compile(
 /// Run the pipeline to its end.
 pub fn lower(func: &Func, codegen: &Codegen, options: &Options, phases: &mut Phases) -> Result<Lowered> {
     match run_until(func, None, codegen, options, phases)? {
-        Stage::Kernel(lowered) => Ok(*lowered),
+        Stage::Kernel(lowered) => Ok(lowered),
         Stage::Tensor(_) => unreachable!("the pipeline ends with lowering"),
     }
 }

@@ -43,7 +43,7 @@ pub enum Step {
 #[derive(Debug)]
 pub enum Stage<'f> {
     Tensor(Cow<'f, Func>),
-    Kernel(Box<Lowered>),
+    Kernel(Lowered),
 }
 
 /// All passes in their order.
@@ -165,7 +165,7 @@ impl Pass {
         let stage = match self.step {
             Step::Import => Stage::Tensor(func),
             Step::Tensor(run) => Stage::Tensor(Cow::Owned(run(&func, cx)?)),
-            Step::Lower(run) => Stage::Kernel(Box::new(run(&func, cx)?)),
+            Step::Lower(run) => Stage::Kernel(run(&func, cx)?),
         };
         if cfg!(debug_assertions) {
             stage.verify().map_err(|message| Error::Invalid { pass: self.name, message })?;
