@@ -48,7 +48,8 @@ impl Loaded {
         let code = passing_code(tensor);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.nrsc");
-        let builder = Builder::<&[u8]> { architecture: host(), manifest: &manifest, code: &code, weights: &[] };
+        let builder =
+            Builder::<&[u8]> { architecture: host(), manifest: &manifest, code: &code, additions: &[], weights: &[] };
         std::fs::write(&path, builder.to_bytes().unwrap()).unwrap();
         let (mut model, mut context) = (null_mut(), null_mut());
         unsafe {
