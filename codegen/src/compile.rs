@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How to compile.
 #[derive(Clone, Copy, Default)]
-pub struct Options<'a> {
+pub struct CodegenOptions<'a> {
     /// Threads; 0 for as many as there are cores.
     pub jobs: usize,
     /// A directory for compiled functions; created if missing.
@@ -22,9 +22,9 @@ pub struct Options<'a> {
     pub progress: Option<&'a (dyn Fn(usize, usize) + Sync)>,
 }
 
-impl fmt::Debug for Options<'_> {
+impl fmt::Debug for CodegenOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("jobs", &self.jobs).field("cache", &self.cache).finish_non_exhaustive()
+        f.debug_struct("CodegenOptions").field("jobs", &self.jobs).field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 
@@ -68,7 +68,7 @@ impl Compiled {
     }
 }
 
-pub fn compile(backend: &dyn Backend, module: &Module, options: &Options<'_>) -> Result<Compiled> {
+pub fn compile(backend: &dyn Backend, module: &Module, options: &CodegenOptions<'_>) -> Result<Compiled> {
     let same = representatives(module)?;
     let unique: Vec<usize> = (0..same.len()).filter(|&i| same[i].0 as usize == i).collect();
     let cache = options.cache.map(Cache::open).transpose()?;
@@ -119,7 +119,7 @@ fn compile_all(
     module: &Module,
     unique: &[usize],
     cache: Option<&Cache>,
-    options: &Options<'_>,
+    options: &CodegenOptions<'_>,
 ) -> Result<Vec<Done>> {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = if options.jobs == 0 { cores() } else { options.jobs }.clamp(1, unique.len().max(1));

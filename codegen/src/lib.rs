@@ -14,7 +14,7 @@ pub mod llvm;
 mod target;
 
 pub use code::{Backend, Code, Link, LinkKind};
-pub use compile::{Compiled, FunctionStats, Options, compile};
+pub use compile::{CodegenOptions, Compiled, FunctionStats, compile};
 pub use error::{Error, Result};
 pub use link::{Image, link};
 pub use target::{CpuInfo, Target, TargetInfo, targets};

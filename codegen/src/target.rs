@@ -2,7 +2,7 @@
 use crate::cpu::Architecture;
 use crate::{Error, Result};
 use inkwell::targets::TargetMachine;
-use numrsc_passes::Machine;
+use numrsc_ir::Machine;
 
 /// A machine to generate code for, in LLVM's vocabulary.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,8 +107,8 @@ impl Target {
                 fused: has("fma"),
                 halves: has("f16c"),
                 masks: wide,
-                pairs: true,
-                quads: if has("avx512vl") { has("avx512vnni") } else { has("avxvnni") },
+                dot2: true,
+                dot4: if has("avx512vl") { has("avx512vnni") } else { has("avxvnni") },
             },
             Some(Architecture::AArch64) => Machine::NEON,
             Some(Architecture::RiscV32 | Architecture::RiscV64) => {

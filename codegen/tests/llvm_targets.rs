@@ -3,7 +3,7 @@
 mod support;
 
 use numrsc_codegen::llvm::Llvm;
-use numrsc_codegen::{Backend, Compiled, Error, Options, Target, compile, link};
+use numrsc_codegen::{Backend, CodegenOptions, Compiled, Error, Target, compile, link};
 use numrsc_ir::kernel::build::Builder;
 use numrsc_ir::kernel::{Binary, Convert, Elem, FuncId, Function, Kind, Module, Ty, Unary, V};
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ fn module() -> Module {
 }
 
 fn compiled(backend: &Llvm) -> Compiled {
-    compile(backend, &module(), &Options::default()).expect("it compiles and links")
+    compile(backend, &module(), &CodegenOptions::default()).expect("it compiles and links")
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {
@@ -137,14 +137,14 @@ fn small_devices_compile_what_they_can() {
         ("thumbv7em-none-eabihf", "cortex-m7"),
         ("riscv32imac-unknown-none-elf", "sifive-e34"),
     ] {
-        let compiled = compile(&llvm(triple, cpu), &module, &Options::default());
+        let compiled = compile(&llvm(triple, cpu), &module, &CodegenOptions::default());
         assert!(compiled.is_ok(), "{triple} {cpu}: {:?}", compiled.err());
     }
     // Pointers take 8 bytes in memory where they have 4.
     let text = llvm("thumbv7em-none-eabihf", "").llvm_ir(&module).expect("text");
     assert!(text.contains("ptrtoint") && text.contains("getelementptr i64"), "{text}");
     // No floating point unit, hence calls of a library that is not there.
-    let error = compile(&llvm("thumbv7m-none-eabi", ""), &module, &Options::default()).unwrap_err();
+    let error = compile(&llvm("thumbv7m-none-eabi", ""), &module, &CodegenOptions::default()).unwrap_err();
     assert!(matches!(&error, Error::Unsupported { message, .. } if message.contains("`__aeabi_fmul`")), "{error}");
 }
 
@@ -337,7 +337,8 @@ fn equal_functions_are_compiled_once() {
         // The same, as it calls a function that is the same.
         calling("g", 4),
     ];
-    let compiled = compile(&llvm("x86_64-unknown-linux-gnu", ""), &Module { functions }, &Options::default()).unwrap();
+    let compiled =
+        compile(&llvm("x86_64-unknown-linux-gnu", ""), &Module { functions }, &CodegenOptions::default()).unwrap();
     let same: Vec<Option<u32>> = compiled.stats.iter().map(|s| s.same_as.map(|f| f.0)).collect();
     assert_eq!(same, [None, None, Some(0), None, Some(3), None, Some(5)]);
     let offsets = &compiled.image.offsets;
@@ -351,7 +352,9 @@ fn threads_do_not_change_the_image() {
     let mut all = module();
     all.functions.extend((0..20).map(|i| storing("s", i)));
     let backend = llvm("x86_64-unknown-linux-gnu", "x86-64-v3");
-    let image = |jobs| compile(&backend, &all, &Options { jobs, ..Options::default() }).expect("it compiles").image;
+    let image = |jobs| {
+        compile(&backend, &all, &CodegenOptions { jobs, ..CodegenOptions::default() }).expect("it compiles").image
+    };
     let one = image(1);
     assert_eq!(image(2), one);
     assert_eq!(image(7), one);
@@ -361,7 +364,7 @@ fn threads_do_not_change_the_image() {
 fn progress_is_reported() {
     let seen = std::sync::Mutex::new(vec![]);
     let progress = |done, total| seen.lock().unwrap().push((done, total));
-    let options = Options { jobs: 1, progress: Some(&progress), ..Options::default() };
+    let options = CodegenOptions { jobs: 1, progress: Some(&progress), ..CodegenOptions::default() };
     compile(&llvm("x86_64-unknown-linux-gnu", ""), &module(), &options).expect("it compiles");
     assert_eq!(seen.into_inner().unwrap(), [(1, 3), (2, 3), (3, 3)]);
 }
@@ -370,7 +373,7 @@ fn progress_is_reported() {
 fn the_cache_gives_the_same_code() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("made/if/missing");
-    let options = Options { cache: Some(&path), ..Options::default() };
+    let options = CodegenOptions { cache: Some(&path), ..CodegenOptions::default() };
     let backend = llvm("x86_64-unknown-linux-gnu", "x86-64-v3");
     let cached = |c: &Compiled| c.stats.iter().map(|s| s.cached).collect::<Vec<_>>();
     let first = compile(&backend, &module(), &options).expect("it compiles");
@@ -386,7 +389,7 @@ fn the_cache_gives_the_same_code() {
     let code = |module: &Module| compile(&backend, module, &options).expect("it compiles");
     moved.functions.pop();
     assert_eq!(cached(&code(&moved)), [false, true, false]);
-    let plain = compile(&backend, &moved, &Options::default()).expect("it compiles");
+    let plain = compile(&backend, &moved, &CodegenOptions::default()).expect("it compiles");
     let from_cache = code(&moved);
     assert_eq!((cached(&from_cache), &from_cache.image), (vec![true; 3], &plain.image));
 
@@ -413,7 +416,7 @@ fn the_cache_gives_the_same_code() {
 #[test]
 fn a_cache_that_cannot_be_written_is_an_error() {
     let file = tempfile::NamedTempFile::new().expect("a file");
-    let options = Options { cache: Some(file.path()), ..Options::default() };
+    let options = CodegenOptions { cache: Some(file.path()), ..CodegenOptions::default() };
     let error = compile(&llvm("x86_64-unknown-linux-gnu", ""), &module(), &options).unwrap_err();
     assert!(matches!(error, Error::Cache { .. }), "{error}");
 }

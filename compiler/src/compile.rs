@@ -4,9 +4,9 @@ use crate::{
     output::artifact::{Artifact, manifest},
 };
 use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
-use numrsc_ir::{Func, Op};
+use numrsc_ir::{Func, Machine, Op};
 use numrsc_passes::{
-    Context, Machine,
+    Context,
     lower::Lowered,
     pipeline::{PIPELINE, Pass, Stage, Step},
 };
@@ -37,7 +37,7 @@ pub struct Options {
     /// A name, `native`, or empty for the plainest CPU of the triple.
     pub cpu: String,
     /// What passes may do.
-    pub passes: numrsc_passes::Options,
+    pub passes: numrsc_passes::PassOptions,
     /// A directory that keeps compiled kernels.
     pub cache: Option<PathBuf>,
 }
@@ -48,7 +48,7 @@ impl Default for Options {
             generator: Generator::Llvm,
             triple: String::new(),
             cpu: "native".into(),
-            passes: numrsc_passes::Options::default(),
+            passes: numrsc_passes::PassOptions::default(),
             cache: None,
         }
     }
@@ -57,7 +57,7 @@ impl Default for Options {
 impl Options {
     /// The same with passes that do something else.
     #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut numrsc_passes::Options)) -> Options {
+    pub fn with(mut self, change: impl FnOnce(&mut numrsc_passes::PassOptions)) -> Options {
         change(&mut self.passes);
         self
     }
@@ -188,7 +188,8 @@ pub fn generate(
             phases,
         });
     }
-    let mut options = numrsc_codegen::Options { jobs: options.passes.jobs, cache: options.cache.as_deref(), progress };
+    let mut options =
+        numrsc_codegen::CodegenOptions { jobs: options.passes.jobs, cache: options.cache.as_deref(), progress };
     let mut compiled = numrsc_codegen::compile(&*codegen.backend, &lowered.module, &options);
     // A cache saves time. That it cannot be written (a full disk) is no reason to fail.
     if let Err(numrsc_codegen::Error::Cache { .. }) = &compiled {

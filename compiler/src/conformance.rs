@@ -86,7 +86,7 @@ impl Executor for ReferenceWithin {
 
 /// What to do with a test folder.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
+pub struct FolderOptions {
     /// Forget the declared shapes of graph outputs before importing.
     pub ignore_declared_shapes: bool,
     /// Make the sizes of inputs symbols.
@@ -94,7 +94,7 @@ pub struct Options {
 }
 
 /// Run all data sets of a test folder. The error says what went wrong first.
-pub fn run_folder(dir: &Path, executor: &dyn Executor, options: Options) -> Result<(), String> {
+pub fn run_folder(dir: &Path, executor: &dyn Executor, options: FolderOptions) -> Result<(), String> {
     run_folder_and(dir, None, executor, options)
 }
 
@@ -103,7 +103,7 @@ pub fn run_folder_and(
     dir: &Path,
     more: Option<&Path>,
     executor: &dyn Executor,
-    options: Options,
+    options: FolderOptions,
 ) -> Result<(), String> {
     let (model, settings) = load(dir, options)?;
     let func = import::import(&model, &settings.import()).map_err(|e| short(&e))?;
@@ -119,7 +119,7 @@ pub fn run_folder_and(
 }
 
 /// The model of a test folder as the options want it, and what the folder says about it.
-fn load(dir: &Path, options: Options) -> Result<(Model, Settings), String> {
+fn load(dir: &Path, options: FolderOptions) -> Result<(Model, Settings), String> {
     let mut model = onnx::load(&dir.join("model.onnx")).map_err(|e| short(&e))?;
     let mut settings = Settings::of(dir)?;
     if options.ignore_declared_shapes {

@@ -9,7 +9,7 @@ use crate::{
 use numrsc_ir::{Data, Dim, Func, Tensor};
 use numrsc_passes::{
     Level,
-    lower::{Choice, Tuning},
+    lower::{Candidates, Tuning},
 };
 use numrsc_runtime::{Context, Model};
 use serde::{Deserialize, Serialize};
@@ -102,7 +102,7 @@ fn read(file: &Path, machine: &str) -> Result<Option<Tuning>> {
 }
 
 /// The schedule with the best time; schedules run alternately, on one thread.
-fn fastest(choice: &Choice, options: &Options) -> std::result::Result<String, String> {
+fn fastest(choice: &Candidates, options: &Options) -> std::result::Result<String, String> {
     let load = |schedule: &String| {
         let tuning = Tuning::from([(choice.shape.clone(), schedule.clone())]);
         // The function is what lowering saw: no other pass may change it.

@@ -1,14 +1,14 @@
 //! What passes choose by: what the user asks for, and the machine that the code is for.
 use crate::{
-    Machine,
     egraph::Level,
     lower::{TOLERANCE, Tuning},
 };
+use numrsc_ir::Machine;
 use std::sync::Arc;
 
 /// What a user may ask of passes.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct PassOptions {
     pub level: Level,
     /// What a convolution or product may be off by where it could be exact, relative to the largest sum of magnitudes
     /// `∑|x||w|` of an element of its result. With 0, floats of 16 bits are rounded after every operation, too.
@@ -23,9 +23,9 @@ pub struct Options {
     pub jobs: usize,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for PassOptions {
+    fn default() -> PassOptions {
+        PassOptions {
             level: Level::default(),
             tolerance: TOLERANCE,
             without: vec![],
@@ -42,18 +42,18 @@ pub struct Context {
     pub machine: Machine,
     /// For a device that runs one thread and has little memory: that counts more than time.
     pub device: bool,
-    pub options: Options,
+    pub options: PassOptions,
 }
 
 impl Context {
     /// For a machine, with the options that are the default.
     pub fn new(machine: Machine) -> Context {
-        Context { machine, device: false, options: Options::default() }
+        Context { machine, device: false, options: PassOptions::default() }
     }
 
     /// The same with other options.
     #[must_use]
-    pub fn with(mut self, change: impl FnOnce(&mut Options)) -> Context {
+    pub fn with(mut self, change: impl FnOnce(&mut PassOptions)) -> Context {
         change(&mut self.options);
         self
     }

@@ -44,11 +44,11 @@ struct Product<'f> {
     signal: usize,
     /// The axis of the signal that is summed over.
     axis: usize,
-    rows: Rows<'f>,
+    rows: WeightRows<'f>,
 }
 
 /// The rows of a constant, along one of its axes.
-struct Rows<'f> {
+struct WeightRows<'f> {
     weights: &'f Tensor,
     length: usize,
     /// Elements that lie behind one step along the row.
@@ -59,7 +59,7 @@ fn product<'f>(func: &'f Func, node: &Node) -> Option<Product<'f>> {
     let rows = |operand: usize, axis: usize| match &func.node(node.args[operand]).op {
         Op::Const { value } if value.dtype() == DType::F32 => {
             let (length, step) = (value.shape()[axis], value.shape()[axis + 1..].iter().product());
-            let rows = Rows { weights: value, length, step };
+            let rows = WeightRows { weights: value, length, step };
             (length >= SHORTEST && rows.count() >= FEWEST).then_some(rows)
         }
         _ => None,
@@ -139,7 +139,7 @@ struct Basis {
     waves: Vec<Wave>,
 }
 
-impl Rows<'_> {
+impl WeightRows<'_> {
     fn count(&self) -> usize {
         self.weights.len() / self.length
     }
@@ -216,7 +216,7 @@ fn at(wave: &Wave, i: usize, turns: &[(f64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Machine;
+    use numrsc_ir::Machine;
     use numrsc_ir::{Data, Op, eval::eval, parse};
 
     const N: usize = 64;

@@ -2,8 +2,8 @@
 //! one instruction, or no more than 8, where it does so with four. Nothing is rounded and nothing wraps around: the bits are the same.
 use crate::{
     Context, Result,
+    dot4::Dot4,
     lower::{fits, packs},
-    quads::Quads,
     rebuild::rebuild,
 };
 use numrsc_ir::{DType, Data, Env, Func, Node, Op, Scalar, ScalarFn, Tensor, Type, Value, eval_op};
@@ -11,12 +11,12 @@ use numrsc_ir::{DType, Data, Env, Func, Node, Op, Scalar, ScalarFn, Tensor, Type
 /// The function with the operands of such products narrowed, and widened again in front of the products.
 pub fn narrow(func: &Func, cx: &Context) -> Result<Func> {
     let machine = cx.machine;
-    if !machine.pairs {
+    if !machine.dot2 {
         return Ok(func.clone());
     }
     rebuild(func, "narrow", &|new, node, op, mut args| {
-        if let Some(quads) = machine.quads.then(|| Quads::of(new.func, node, machine)).flatten() {
-            return quads.product(new, op, node);
+        if let Some(dot4) = machine.dot4.then(|| Dot4::of(new.func, node, machine)).flatten() {
+            return dot4.product(new, op, node);
         }
         for (arg, operand) in args.iter_mut().zip(narrowed(new.func, node).into_iter().flatten()) {
             let x = match operand {

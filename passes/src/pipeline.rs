@@ -2,17 +2,17 @@
 //! and what filetests can name derive from it.
 use crate::{
     Context, Error, Level, Result,
+    dequantised_products::dequantised_products,
     egraph::{self, optimise},
     fold::fold,
+    fold_channel_scale::fold_channel_scale,
     fourier::fourier,
-    integers::integers,
+    half_to_f32::half_to_f32,
     layout::layout,
     literals::literals,
     lower::{self, Lowered, lower},
     narrow::narrow,
-    scales::scales,
     unroll::unroll,
-    widen::widen,
 };
 use numrsc_ir::Func;
 use std::borrow::Cow;
@@ -61,10 +61,10 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(prune),
     },
     Pass {
-        name: "widen",
+        name: "half-to-f32",
         from: Level::O2,
         why: "before everything that looks at types: nothing behind it need know of floats of 16 bits, and folding converts what weights it should",
-        step: Step::Tensor(widen),
+        step: Step::Tensor(half_to_f32),
     },
     Pass {
         name: "unroll",
@@ -79,10 +79,10 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(literals),
     },
     Pass {
-        name: "integers",
+        name: "dequantised-products",
         from: Level::O2,
         why: "before folding makes floats of weights, and where a scale and a zero point are part of one function",
-        step: Step::Tensor(integers),
+        step: Step::Tensor(dequantised_products),
     },
     Pass {
         name: "fold",
@@ -103,10 +103,10 @@ pub const PIPELINE: &[Pass] = &[
         step: Step::Tensor(optimise),
     },
     Pass {
-        name: "scales",
+        name: "fold-channel-scale",
         from: Level::O2,
         why: "after rules have put functions of elements together, wherever their regions ended",
-        step: Step::Tensor(scales),
+        step: Step::Tensor(fold_channel_scale),
     },
     Pass {
         name: "fold-again",

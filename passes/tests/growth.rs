@@ -1,7 +1,8 @@
 //! What compiling does grows in proportion to a model: quantised blocks of which no two are equal, and more of them. Counts of work, not times.
-use numrsc_ir::{Func, parse, verify};
+use numrsc_ir::{Func, Machine, parse, verify};
 use numrsc_passes::{
-    Context, Machine, egraph::optimise_and_report, fold, integers, layout, literals, lower, narrow, optimise, scales,
+    Context, dequantised_products, egraph::optimise_and_report, fold, fold_channel_scale, layout, literals, lower,
+    narrow, optimise,
 };
 use std::fmt::Write;
 
@@ -38,10 +39,10 @@ fn blocks(count: usize) -> Func {
 fn work(count: usize) -> Vec<(&'static str, u64)> {
     let of = |result: numrsc_passes::Result<Func>| result.unwrap_or_else(|e| panic!("{count} blocks: {e}"));
     let cx = &Context::new(Machine::AVX512_VNNI);
-    let func = of(literals(&blocks(count), cx).and_then(|f| integers(&f, cx)).and_then(|f| fold(&f, cx)));
+    let func = of(literals(&blocks(count), cx).and_then(|f| dequantised_products(&f, cx)).and_then(|f| fold(&f, cx)));
     let folded = func.nodes().len();
     let (func, report) = optimise_and_report(&func, cx).unwrap_or_else(|e| panic!("{count} blocks: {e}"));
-    let func = of(scales(&func, cx).and_then(|f| fold(&f, cx)).and_then(|f| narrow(&f, cx)));
+    let func = of(fold_channel_scale(&func, cx).and_then(|f| fold(&f, cx)).and_then(|f| narrow(&f, cx)));
     let func = of(layout(&func, cx));
     let lowered = lower::lower(&func, cx).unwrap_or_else(|e| panic!("{count} blocks: {e}"));
     let lines = lowered.module.functions.iter().map(|f| f.to_string().lines().count() as u64);

@@ -1,5 +1,5 @@
-//! Is a native result what it should be? Judged by samples of the evaluator, see [`crate::sway`].
-use crate::sway::{Sway, is_approximate, is_exact, sways};
+//! Is a native result what it should be? Judged by samples of the evaluator, see [`crate::perturbed`].
+use crate::perturbed::{Perturbation, is_approximate, is_exact, perturbations};
 use numrsc_ir::{
     DType, Data, Elems, Func, Op, ScalarFn, Tensor, Type, Value,
     eval::{Env, eval, eval_op, unify},
@@ -33,7 +33,8 @@ pub fn fused(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed:
     if got.len() != func.results().len() {
         return Err(format!("{} results, not {}", got.len(), func.results().len()));
     }
-    let samples = sways(seed).into_iter().map(|mut sway| sway.run(&live, inputs, &mut Env::new()).ok());
+    let samples =
+        perturbations(seed).into_iter().map(|mut perturbation| perturbation.run(&live, inputs, &mut Env::new()).ok());
     let samples: Vec<Option<Vec<Data>>> = samples.collect();
     let mut count = Count::default();
     for (i, got) in got.iter().enumerate() {
@@ -117,15 +118,15 @@ fn samples(op: &Op, operands: &[&[Data]], env: &mut Env, seed: u64) -> Result<Op
     }
     let mut all = vec![];
     let before = env.clone();
-    for (i, mut sway) in sways(seed).into_iter().enumerate() {
+    for (i, mut perturbation) in perturbations(seed).into_iter().enumerate() {
         let args: Vec<&Data> = operands.iter().map(|x| x.get(i).unwrap_or(&x[0])).collect();
         let mut own = before.clone();
-        match sway.op(op, &args, &mut own) {
+        match perturbation.op(op, &args, &mut own) {
             Ok(data) => all.push(data),
             Err(e) if i == 0 => return Err(e),
             Err(_) => return Ok(None),
         }
-        if matches!(sway, Sway::None) {
+        if matches!(perturbation, Perturbation::None) {
             *env = own;
         }
     }

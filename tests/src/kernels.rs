@@ -24,7 +24,7 @@ pub struct Config {
     /// With conversions of half floats, which few machines have.
     pub halves: bool,
     /// With products by fours, which few machines have.
-    pub quads: bool,
+    pub dot4: bool,
     /// With helpers that the kernel calls.
     pub calls: bool,
     /// Vectors have at most this many lanes; 1 for none.
@@ -33,7 +33,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Config {
-        Config { steps: 40, depth: 3, muladd: false, halves: false, quads: false, calls: true, lanes: 16 }
+        Config { steps: 40, depth: 3, muladd: false, halves: false, dot4: false, calls: true, lanes: 16 }
     }
 }
 

@@ -9,6 +9,6 @@ pub mod kernels;
 pub mod mutate;
 pub mod native;
 pub mod outside;
+pub mod perturbed;
 pub mod rng;
 pub mod rules;
-pub mod sway;

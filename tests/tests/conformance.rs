@@ -1,7 +1,7 @@
 //! The whole ONNX backend suite on the reference evaluator and on native code, judged against one list of expected failures.
 use numrsc::{
     compile::Generator,
-    conformance::{self, Executor, Options, Reference},
+    conformance::{self, Executor, FolderOptions, Reference},
     onnx::{self, import},
 };
 use numrsc_tests::{corpus, native};
@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 /// What fails, on the evaluator and on native code alike.
 const EXPECTED: &str = "expected-failures.txt";
-const AS_GIVEN: Options = Options { ignore_declared_shapes: false, open_sizes: None };
-const CLEARED: Options = Options { ignore_declared_shapes: true, open_sizes: None };
+const AS_GIVEN: FolderOptions = FolderOptions { ignore_declared_shapes: false, open_sizes: None };
+const CLEARED: FolderOptions = FolderOptions { ignore_declared_shapes: true, open_sizes: None };
 
 fn suite() -> Vec<PathBuf> {
     let mut folders = Vec::new();
@@ -20,7 +20,7 @@ fn suite() -> Vec<PathBuf> {
 }
 
 /// Run tests and compare with a list of expected failures.
-fn run(folders: &[PathBuf], list: &str, executor: &(dyn Executor + Sync), options: Options) {
+fn run(folders: &[PathBuf], list: &str, executor: &(dyn Executor + Sync), options: FolderOptions) {
     let list = std::fs::read_to_string(corpus::root().join("tests/conformance").join(list)).unwrap();
     let expected = conformance::parse_expected_failures(&list).unwrap();
     let known: Vec<&str> = folders.iter().map(|f| conformance::name(f)).collect();

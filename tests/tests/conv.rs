@@ -5,8 +5,8 @@ use numrsc::{
     compile::{self, Codegen},
     native,
 };
-use numrsc_ir::{DType, Data, Dim, Func, Op, Tensor, Type, eval::eval, verify};
-use numrsc_passes::{Context, Machine, layout};
+use numrsc_ir::{DType, Data, Dim, Func, Machine, Op, Tensor, Type, eval::eval, verify};
+use numrsc_passes::{Context, layout};
 use numrsc_tests::{
     generate,
     native::{GENERATORS, options},

@@ -1,7 +1,7 @@
 //! The cost model orders kernels as the machine does.
 use numrsc::{compile::Generator, native};
-use numrsc_ir::{Data, Elems, Func, Tensor, parse};
-use numrsc_passes::{Machine, egraph::predict};
+use numrsc_ir::{Data, Elems, Func, Machine, Tensor, parse};
+use numrsc_passes::egraph::predict;
 use numrsc_runtime::Context;
 use numrsc_tests::native::options;
 use std::time::Instant;

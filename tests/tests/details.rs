@@ -2,7 +2,7 @@
 //! ONNX Runtime.
 use numrsc::{
     compile::Generator,
-    conformance::{self, Executor, Options, Reference},
+    conformance::{self, Executor, FolderOptions, Reference},
     error::Error,
     onnx::{self, import},
 };
@@ -27,7 +27,7 @@ fn same_as_onnx_runtime(executor: &(dyn Executor + Sync)) {
     let folders = folders("valid");
     report(
         &folders,
-        conformance::run_all(&folders, None, |f| conformance::run_folder(f, executor, Options::default())),
+        conformance::run_all(&folders, None, |f| conformance::run_folder(f, executor, FolderOptions::default())),
     );
 }
 

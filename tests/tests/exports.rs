@@ -2,7 +2,7 @@
 //! with `NUMRSC_LONG=1` XGBoost and CatBoost; and the operators of `ai.onnx.ml` with random attributes.
 use numrsc::{
     compile::Generator,
-    conformance::{self, Executor, Options, Reference},
+    conformance::{self, Executor, FolderOptions, Reference},
 };
 use numrsc_tests::{corpus, native};
 use std::path::PathBuf;
@@ -29,7 +29,8 @@ fn exports() -> Vec<PathBuf> {
 fn agree(folders: &[PathBuf], executor: &(dyn Executor + Sync)) {
     let list = std::fs::read_to_string(corpus::root().join("tests/conformance").join(EXPECTED)).unwrap();
     let expected = conformance::parse_expected_failures(&list).unwrap();
-    let results = conformance::run_all(folders, None, |dir| conformance::run_folder(dir, executor, Options::default()));
+    let results =
+        conformance::run_all(folders, None, |dir| conformance::run_folder(dir, executor, FolderOptions::default()));
     let score = conformance::score(folders, results, &expected);
     println!("{} passed, {} failed, {} skipped", score.passed, score.failures.len(), score.skipped);
     assert!(score.failures.is_empty(), "{}", score.failures.join("\n"));

@@ -1,13 +1,13 @@
 //! Texts in, texts out: every `tests/filetests/<directory>/*.nir`. A file holds cases: an input, a line `// ----`, the
 //! expected output; a line `// ====` starts the next case. `NUMRSC_BLESS=1 cargo test` writes what came out.
 use numrsc_ir::{
-    Func, Op,
+    Func, Machine, Op,
     kernel::{self, Stmt, Ty},
     op::OPS,
     parse, verify,
 };
 use numrsc_passes::{
-    Context, Level, Machine, egraph,
+    Context, Level, egraph,
     lower::{Lowered, TOLERANCE, lower},
 };
 use std::{
@@ -134,8 +134,9 @@ fn unroll() {
 fn widen() {
     for (name, tolerance) in [("widen", TOLERANCE), ("widen-products", 0.0)] {
         run(name, |input| {
-            let widened = numrsc_passes::widen(&function(input), &Context::new(AVX2).with(|o| o.tolerance = tolerance))
-                .unwrap_or_else(|e| panic!("{e}\n{input}"));
+            let widened =
+                numrsc_passes::half_to_f32(&function(input), &Context::new(AVX2).with(|o| o.tolerance = tolerance))
+                    .unwrap_or_else(|e| panic!("{e}\n{input}"));
             verify(&widened).unwrap_or_else(|e| panic!("{e}\n{input}"));
             widened.to_string()
         });
@@ -146,8 +147,8 @@ fn widen() {
 #[test]
 fn scales() {
     run("scales", |input| {
-        let scaled =
-            numrsc_passes::scales(&function(input), &Context::new(AVX2)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let scaled = numrsc_passes::fold_channel_scale(&function(input), &Context::new(AVX2))
+            .unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&scaled).unwrap_or_else(|e| panic!("{e}\n{input}"));
         scaled.to_string()
     });
@@ -156,8 +157,8 @@ fn scales() {
 #[test]
 fn integers() {
     run("integers", |input| {
-        let integers =
-            numrsc_passes::integers(&function(input), &Context::new(AVX2)).unwrap_or_else(|e| panic!("{e}\n{input}"));
+        let integers = numrsc_passes::dequantised_products(&function(input), &Context::new(AVX2))
+            .unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&integers).unwrap_or_else(|e| panic!("{e}\n{input}"));
         integers.to_string()
     });
@@ -166,7 +167,7 @@ fn integers() {
 #[test]
 fn narrow() {
     run("narrow", |input| {
-        let machine = Machine { quads: input.contains("// By fours"), ..AVX2 };
+        let machine = Machine { dot4: input.contains("// By fours"), ..AVX2 };
         let narrowed =
             numrsc_passes::narrow(&function(input), &Context::new(machine)).unwrap_or_else(|e| panic!("{e}\n{input}"));
         verify(&narrowed).unwrap_or_else(|e| panic!("{e}\n{input}"));

@@ -2,7 +2,7 @@
 //! with them what the interpreter does, to the bit. `NUMRSC_RANDOM_COUNT` is how many kernels each backend compiles.
 #![allow(unsafe_code, reason = "compiled code is called")]
 use memmap2::{Mmap, MmapMut};
-use numrsc_codegen::{Backend, Options, Target, compile, cranelift::Cranelift, llvm::Llvm};
+use numrsc_codegen::{Backend, CodegenOptions, Target, compile, cranelift::Cranelift, llvm::Llvm};
 use numrsc_ir::kernel::{self, Axis, Binary, Block, Compare, Convert, Inst, Stmt, Unary, words::Words};
 use numrsc_tests::kernels::{BUFFER_BYTES, Case, Config, Outcome, random};
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ fn cases(config: Config) -> impl Iterator<Item = (u64, Case)> {
 
 #[test]
 fn random_kernels_verify_and_read_back() {
-    for (seed, case) in cases(Config { muladd: true, halves: true, quads: true, ..Config::default() }) {
+    for (seed, case) in cases(Config { muladd: true, halves: true, dot4: true, ..Config::default() }) {
         kernel::verify(&case.module).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.module));
         let text = case.module.to_string();
         let again = kernel::parse(&text).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{text}"));
@@ -39,14 +39,14 @@ fn random_kernels_run() {
 #[test]
 fn random_kernels_use_everything() {
     let mut used = BTreeSet::new();
-    for (_, case) in cases(Config { muladd: true, halves: true, quads: true, ..Config::default() }) {
+    for (_, case) in cases(Config { muladd: true, halves: true, dot4: true, ..Config::default() }) {
         case.module.functions.iter().for_each(|f| collect(&f.body, &mut used));
     }
     fn words<T: Words>() -> impl Iterator<Item = &'static str> {
         T::ALL.iter().map(|x| x.word())
     }
     let wanted = words::<Unary>().chain(words::<Binary>()).chain(words::<Compare>()).chain(words::<Convert>());
-    let forms = "const muladd quads select splat extract insert shuffle reduce iota load offset buffer call";
+    let forms = "const muladd dot4 select splat extract insert shuffle reduce iota load offset buffer call";
     let stmts = "store masked-store masked-load serial unrolled while if fail";
     for word in wanted.chain(forms.split(' ')).chain(stmts.split(' ')) {
         assert!(used.contains(word), "{word} does not occur");
@@ -88,9 +88,9 @@ fn cranelift_for_the_plainest_cpu_does_what_the_interpreter_does() {
 fn compare(backend: &dyn Backend) {
     let count = std::env::var("NUMRSC_RANDOM_COUNT").map_or(SEEDS, |n| n.parse().unwrap());
     let machine = backend.target().machine();
-    let [halves, quads] = [machine.halves, machine.quads].map(|has| backend.name() == "llvm" && has);
+    let [halves, dot4] = [machine.halves, machine.dot4].map(|has| backend.name() == "llvm" && has);
     for seed in 0..count {
-        let case = random(seed, &Config { steps: 10 + seed as usize % 60, halves, quads, ..Config::default() });
+        let case = random(seed, &Config { steps: 10 + seed as usize % 60, halves, dot4, ..Config::default() });
         let expected = case.interpret().unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.module));
         let got = run(backend, &case).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{}", case.module));
         if got == expected {
@@ -111,8 +111,8 @@ fn compare(backend: &dyn Backend) {
 fn run(backend: &dyn Backend, case: &Case) -> Result<Outcome, String> {
     // Vectors whose lanes are masked off may be read and written back up to this far behind a buffer.
     const SLACK: usize = 256;
-    let compiled =
-        compile(backend, &case.module, &Options { jobs: 1, ..Options::default() }).map_err(|e| e.to_string())?;
+    let compiled = compile(backend, &case.module, &CodegenOptions { jobs: 1, ..CodegenOptions::default() })
+        .map_err(|e| e.to_string())?;
     let mut map = MmapMut::map_anon(compiled.image.bytes.len()).map_err(|e| e.to_string())?;
     map.copy_from_slice(&compiled.image.bytes);
     let map: Mmap = map.make_exec().map_err(|e| e.to_string())?;

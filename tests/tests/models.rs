@@ -2,7 +2,7 @@
 //! agrees with both: at the sizes of the stored inputs and at others, with the same bits on any number of threads.
 use numrsc::{
     compile::{Generator, compile},
-    conformance::{self, Executor, Options, Reference, Settings},
+    conformance::{self, Executor, FolderOptions, Reference, Settings},
     native,
     onnx::{self, import},
 };
@@ -74,7 +74,7 @@ fn judge(folders: &[PathBuf], results: Vec<Result<(), String>>) {
 fn the_evaluator_agrees_with_onnx_runtime() {
     let folders = folders();
     let results =
-        conformance::run_all(&folders, None, |dir| conformance::run_folder(dir, &Reference, Options::default()));
+        conformance::run_all(&folders, None, |dir| conformance::run_folder(dir, &Reference, FolderOptions::default()));
     judge(&folders, results);
 }
 
@@ -97,7 +97,7 @@ fn native_agrees(generator: Generator) {
     let results = conformance::run_all(&folders, None, |dir| {
         let compiled = Compiled { generator, dir, settings: Settings::of(dir)?, times: &times, kept: Mutex::default() };
         let more = by_onnx_runtime(dir).then(|| sizes.join(conformance::name(dir)));
-        conformance::run_folder_and(dir, more.as_deref(), &compiled, Options::default())
+        conformance::run_folder_and(dir, more.as_deref(), &compiled, FolderOptions::default())
     });
     let mut times = times.into_inner().unwrap();
     times.sort_by_key(|t: &Times| std::cmp::Reverse(t.run));

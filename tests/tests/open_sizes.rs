@@ -4,7 +4,7 @@
 //! What takes long waits for `cargo test -p numrsc-tests --test open_sizes -- --include-ignored`.
 use numrsc::{
     compile::Generator,
-    conformance::{self, Executor, OpenSizes, Options, Reference, Settings},
+    conformance::{self, Executor, FolderOptions, OpenSizes, Reference, Settings},
     native,
     onnx::{self, import, proto::*},
 };
@@ -33,7 +33,7 @@ fn run(folders: &[PathBuf], executor: &(dyn Executor + Sync), how: OpenSizes) {
         assert!(known.contains(&name.as_str()), "`{name}` is listed but not in the suite");
     }
     assert!(refusals.len() * 20 <= folders.len(), "{} of {} tests are refused", refusals.len(), folders.len());
-    let options = Options { open_sizes: Some(how), ..Options::default() };
+    let options = FolderOptions { open_sizes: Some(how), ..FolderOptions::default() };
     let results = conformance::run_all(folders, None, |dir| match refusals.get(conformance::name(dir)) {
         Some(reason) => conformance::expect_refusal(dir, conformance::named_size(reason), options),
         None => conformance::run_folder(dir, executor, options),

@@ -8,12 +8,12 @@ use numrsc::{
     native,
 };
 use numrsc_ir::{
-    Data, Func, Tensor, Type, Value,
+    Data, Func, Machine, Tensor, Type, Value,
     eval::eval,
     kernel::interp::run::{Output, run as interpret},
 };
 use numrsc_passes::{
-    Context as PassContext, Machine,
+    Context as PassContext,
     lower::{self, Lowered},
 };
 use numrsc_runtime::Context;
@@ -21,7 +21,7 @@ use numrsc_tests::{
     generate::{self, Config},
     judge::{self, Count},
     native::{GENERATORS, options},
-    sway::Sway,
+    perturbed::Perturbation,
 };
 use std::{
     fmt::Write,
@@ -184,7 +184,7 @@ fn widened_cranelift() {
 }
 
 fn judge_widened(f: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed: u64) -> Result<Count, String> {
-    let widened = numrsc_passes::widen(f, &PassContext::new(Machine::AVX2)).map_err(|e| e.to_string())?;
+    let widened = numrsc_passes::half_to_f32(f, &PassContext::new(Machine::AVX2)).map_err(|e| e.to_string())?;
     judge::fused(&widened, inputs, got, seed)
 }
 
@@ -197,7 +197,7 @@ fn widened_functions_are_the_same() {
         let f = function(seed).without_dead_nodes();
         let [kept, rounded] = [lower::TOLERANCE, 0.0].map(|t| {
             let cx = PassContext::new(Machine::AVX2).with(|o| o.tolerance = t);
-            numrsc_passes::widen(&f, &cx).unwrap()
+            numrsc_passes::half_to_f32(&f, &cx).unwrap()
         });
         for (inputs_seed, inputs) in inputs(&f, seed) {
             let bits = |f: &Func| format!("{:?}", eval(f, &inputs));
@@ -310,8 +310,9 @@ fn the_judge_is_the_evaluator() {
         let f = function(seed).without_dead_nodes();
         for (seed, inputs) in inputs(&f, seed) {
             let Ok(expected) = eval(&f, &inputs) else { continue };
-            let again =
-                Sway::None.run(&f, &inputs, &mut Default::default()).unwrap_or_else(|e| panic!("{seed}: {e}\n{f}"));
+            let again = Perturbation::None
+                .run(&f, &inputs, &mut Default::default())
+                .unwrap_or_else(|e| panic!("{seed}: {e}\n{f}"));
             let bytes = |d: &[Data]| format!("{d:?}");
             assert_eq!(bytes(&expected), bytes(&again), "{seed}\n{f}");
             judge::fused(&f, &inputs, Ok(expected.clone()), seed).unwrap_or_else(|e| panic!("{seed}: {e}\n{f}"));

@@ -1,7 +1,7 @@
 //! Every rewrite rule holds on all small instances, wrong ones are caught, and optimised functions give what they gave before.
-use numrsc_ir::{Data, Elems, eval, verify};
+use numrsc_ir::{Data, Elems, Machine, eval, verify};
 use numrsc_passes::{
-    Context, Level, Machine,
+    Context, Level,
     egraph::{
         optimality,
         rule::{Rule, rule},

@@ -45,7 +45,7 @@ struct Args {
 /// Results do not depend on it.
 const THREADS: usize = 2;
 /// By how much inputs differ from that of the corpus at most. Errors of models that are nearly steps are those of the few elements next to a step, which have to be others.
-const SWAY: f64 = 0.25;
+const PERTURBATION: f64 = 0.25;
 /// The evaluator confirms the reference of models of at most this many 10⁹ operations.
 const QUICK: f64 = 0.03;
 /// How far the reference may be from the evaluator.
@@ -135,7 +135,7 @@ impl Subject {
 
     /// The largest and the mean error, ours and theirs.
     fn errors(&self, library: &Library, number: usize) -> Result<[[f64; 2]; 2]> {
-        let inputs: Vec<Tensor> = self.inputs.iter().enumerate().map(|(i, t)| swayed(t, number, i)).collect();
+        let inputs: Vec<Tensor> = self.inputs.iter().enumerate().map(|(i, t)| perturbed(t, number, i)).collect();
         let given: Vec<Data> = inputs.iter().map(|t| Data::Tensor(widened(t))).collect();
         let exact = tensors(native::run(&self.judge, &given, THREADS)?)?;
         if number == 0 && self.is_quick {
@@ -176,15 +176,15 @@ fn tensors(all: Vec<Data>) -> Result<Vec<Tensor>> {
 }
 
 /// An input that differs a little from that of the corpus, which is number 0.
-fn swayed(t: &Tensor, number: usize, index: usize) -> Tensor {
+fn perturbed(t: &Tensor, number: usize, index: usize) -> Tensor {
     // Integers count or name something.
     let is_measure = t.dtype() == DType::F32 && t.to_f64s().iter().any(|x| x.fract() != 0.0);
     if number == 0 || !is_measure {
         return t.clone();
     }
     let mut rng = Rng::new((number * 1000 + index) as u64);
-    let mut sway = |x: f64| x * (1.0 + SWAY * (rng.draw() as f64 / u64::MAX as f64 * 2.0 - 1.0));
-    let all: Vec<f32> = t.to_f64s().into_iter().map(|x| sway(x) as f32).collect();
+    let mut perturbation = |x: f64| x * (1.0 + PERTURBATION * (rng.draw() as f64 / u64::MAX as f64 * 2.0 - 1.0));
+    let all: Vec<f32> = t.to_f64s().into_iter().map(|x| perturbation(x) as f32).collect();
     Tensor::from_f32(t.shape(), &all)
 }
 

@@ -58,7 +58,7 @@ struct Args {
 const PHASES: [(&str, &[&str]); 7] = [
     ("load", &["load"]),
     ("import", &["import"]),
-    ("simplify", &["prune", "unroll", "literals", "integers", "fold", "fold-again"]),
+    ("simplify", &["prune", "unroll", "literals", "dequantised-products", "fold", "fold-again"]),
     ("optimise", &["optimise"]),
     ("lower", &["layout", "lower"]),
     ("generate", &["generate"]),

@@ -47,7 +47,7 @@ impl Emitter<'_> {
                 let (a, b, c) = (self.get(*a)?, self.get(*b)?, self.get(*c)?);
                 self.muladd(&a, &b, &c)
             }
-            Inst::Quads(..) => return Err("it multiplies by fours".into()),
+            Inst::Dot4(..) => return Err("it multiplies by fours".into()),
             Inst::Compare(op, a, b) => {
                 let (a, b) = (self.get(*a)?, self.get(*b)?);
                 self.compare(*op, &a, &b)

@@ -19,8 +19,8 @@ use cranelift::codegen::settings::{self, Configurable, SetResult};
 use cranelift::codegen::{Context, FinalizedMachReloc, FinalizedRelocTarget};
 use cranelift::native;
 use emitter::Abilities;
+use numrsc_ir::Machine;
 use numrsc_ir::kernel::{FuncId, Module};
-use numrsc_passes::Machine;
 use std::fmt;
 
 /// Compiles for the machine this process runs on.

@@ -19,8 +19,8 @@ impl Emitter<'_> {
                 self.set(out, &right);
             }
             Inst::MulAdd(a, b, c) => self.muladd(out, *a, *b, *c),
-            Inst::Quads(a, b, c) => {
-                let right = self.quads(*a, *b, *c)?;
+            Inst::Dot4(a, b, c) => {
+                let right = self.dot4(*a, *b, *c)?;
                 self.set(out, &right);
             }
             Inst::Compare(op, a, b) => {
@@ -270,10 +270,10 @@ impl Emitter<'_> {
     }
 
     /// By x86's own name: LLVM does not find the instruction in what it does.
-    fn quads(&mut self, a: V, b: V, c: V) -> Result<String> {
+    fn dot4(&mut self, a: V, b: V, c: V) -> Result<String> {
         let (sums, bytes) = (self.ty(c), ll(self.ty(a)));
         let bits = 32 * sums.lanes;
-        if !self.facts.quads || !matches!(bits, 128 | 256 | 512) {
+        if !self.facts.dot4 || !matches!(bits, 128 | 256 | 512) {
             return Err(self.unsupported("the machine does not multiply by fours like that"));
         }
         let (kind, name) = (ll(sums), format!("llvm.x86.avx512.vpdpbusd.{bits}"));

@@ -30,7 +30,7 @@ struct Piece<'a> {
 
 /// What a relocation refers to.
 #[derive(Clone, Copy)]
-enum Place {
+enum Referent {
     Here(u64),
     Function(numrsc_ir::kernel::FuncId),
 }
@@ -74,12 +74,12 @@ impl Piece<'_> {
         Ok(())
     }
 
-    fn place(&self, target: RelocationTarget) -> Result<Place> {
+    fn place(&self, target: RelocationTarget) -> Result<Referent> {
         let symbol = match target {
             RelocationTarget::Symbol(index) => self.file.symbol_by_index(index).ok(),
             RelocationTarget::Section(index) => {
                 return match self.sections.get(&index) {
-                    Some(start) => Ok(Place::Here(*start)),
+                    Some(start) => Ok(Referent::Here(*start)),
                     None => Err(self.failed("a reference to a section that is not there".to_owned())),
                 };
             }
@@ -89,10 +89,10 @@ impl Piece<'_> {
         let name = symbol.name().unwrap_or("?");
         match symbol.section() {
             SymbolSection::Section(index) => match self.sections.get(&index) {
-                Some(start) => Ok(Place::Here(start + symbol.address())),
+                Some(start) => Ok(Referent::Here(start + symbol.address())),
                 None => Err(self.failed(format!("`{name}` is in a section that is not there"))),
             },
-            _ => text::position(name).map(Place::Function).ok_or_else(|| Error::Unsupported {
+            _ => text::position(name).map(Referent::Function).ok_or_else(|| Error::Unsupported {
                 function: self.function.to_owned(),
                 message: format!("the target has no instruction for it and `{name}` is not part of compiled code"),
             }),
@@ -104,7 +104,7 @@ impl Piece<'_> {
         let mut starts: Vec<(SectionIndex, u64)> = self.sections.iter().map(|(k, v)| (*k, *v)).collect();
         starts.sort_by_key(|(_, start)| *start);
         // RISC-V: the lower half names the place of the upper one, which names what both are about.
-        let mut upper: HashMap<u64, (Place, i64)> = HashMap::new();
+        let mut upper: HashMap<u64, (Referent, i64)> = HashMap::new();
         let mut all = vec![];
         for (index, start) in starts {
             let section = file.section_by_index(index).map_err(|e| self.failed(e.to_string()))?;
@@ -150,18 +150,20 @@ impl Piece<'_> {
     }
 
     /// Fill in a field with the distance to a place here, or leave that to the linker.
-    fn refer(&mut self, at: u64, field: Field, kind: Option<LinkKind>, place: Place, addend: i64) -> Result<()> {
+    fn refer(&mut self, at: u64, field: Field, kind: Option<LinkKind>, place: Referent, addend: i64) -> Result<()> {
         match (place, kind) {
-            (Place::Here(to), _) => link::patch(&mut self.bytes, at, field, to as i64 + addend - at as i64),
-            (Place::Function(to), Some(kind)) => {
+            (Referent::Here(to), _) => link::patch(&mut self.bytes, at, field, to as i64 + addend - at as i64),
+            (Referent::Function(to), Some(kind)) => {
                 self.links.push(Link { offset: at, kind, to, addend });
                 Ok(())
             }
-            (Place::Function(_), None) => Err(self.failed("a reference to a function in an unknown form".to_owned())),
+            (Referent::Function(_), None) => {
+                Err(self.failed("a reference to a function in an unknown form".to_owned()))
+            }
         }
     }
 
-    fn x86_64(&mut self, at: u64, r_type: u32, place: Place, addend: i64) -> Result<()> {
+    fn x86_64(&mut self, at: u64, r_type: u32, place: Referent, addend: i64) -> Result<()> {
         match r_type {
             elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => {
                 self.refer(at, Field::Word32, Some(LinkKind::Pc32), place, addend)
@@ -170,14 +172,14 @@ impl Piece<'_> {
         }
     }
 
-    fn aarch64(&mut self, at: u64, r_type: u32, place: Place, addend: i64) -> Result<()> {
+    fn aarch64(&mut self, at: u64, r_type: u32, place: Referent, addend: i64) -> Result<()> {
         match r_type {
             elf::R_AARCH64_CALL26 | elf::R_AARCH64_JUMP26 => {
                 self.refer(at, Field::Branch26, Some(LinkKind::Branch26), place, addend)
             }
             // `adrp` becomes `adr`, which needs no lower bits: they are 0 in the instructions that add them.
             elf::R_AARCH64_ADR_PREL_PG_HI21 => {
-                if matches!(place, Place::Here(_)) {
+                if matches!(place, Referent::Here(_)) {
                     self.bytes[at as usize + 3] &= 0x7f;
                 }
                 self.refer(at, Field::Adr21, Some(LinkKind::Page21), place, addend)
@@ -188,11 +190,11 @@ impl Piece<'_> {
             | elf::R_AARCH64_LDST32_ABS_LO12_NC
             | elf::R_AARCH64_LDST64_ABS_LO12_NC
             | elf::R_AARCH64_LDST128_ABS_LO12_NC => match place {
-                Place::Here(_) => Ok(()),
-                Place::Function(_) if r_type == elf::R_AARCH64_ADD_ABS_LO12_NC => {
+                Referent::Here(_) => Ok(()),
+                Referent::Function(_) if r_type == elf::R_AARCH64_ADD_ABS_LO12_NC => {
                     self.refer(at, Field::Low12, Some(LinkKind::Low12), place, addend)
                 }
-                Place::Function(_) => Err(self.unknown(r_type)),
+                Referent::Function(_) => Err(self.unknown(r_type)),
             },
             elf::R_AARCH64_ADR_PREL_LO21 => self.refer(at, Field::Adr21, None, place, addend),
             elf::R_AARCH64_LD_PREL_LO19 | elf::R_AARCH64_CONDBR19 => {
@@ -207,9 +209,9 @@ impl Piece<'_> {
         &mut self,
         at: u64,
         r_type: u32,
-        place: Place,
+        place: Referent,
         addend: i64,
-        upper: &HashMap<u64, (Place, i64)>,
+        upper: &HashMap<u64, (Referent, i64)>,
     ) -> Result<()> {
         match r_type {
             elf::R_RISCV_CALL | elf::R_RISCV_CALL_PLT => {
@@ -218,7 +220,7 @@ impl Piece<'_> {
             }
             elf::R_RISCV_PCREL_HI20 => self.refer(at, Field::Upper20, Some(LinkKind::PcHigh20), place, addend),
             elf::R_RISCV_PCREL_LO12_I | elf::R_RISCV_PCREL_LO12_S => {
-                let high = if let Place::Here(high) = place { Some(high) } else { None };
+                let high = if let Referent::Here(high) = place { Some(high) } else { None };
                 let Some((high, (to, more))) = high.and_then(|h| upper.get(&h).map(|u| (h, *u))) else {
                     return Err(self.failed("half an address".to_owned()));
                 };
@@ -233,7 +235,7 @@ impl Piece<'_> {
             elf::R_RISCV_32_PCREL => self.refer(at, Field::Word32, None, place, addend),
             // Entries of jump tables: one place minus another.
             elf::R_RISCV_ADD32 | elf::R_RISCV_SUB32 => {
-                let Place::Here(to) = place else { return Err(self.unknown(r_type)) };
+                let Referent::Here(to) = place else { return Err(self.unknown(r_type)) };
                 let field = &mut self.bytes[at as usize..at as usize + 4];
                 let old = u32::from_le_bytes([field[0], field[1], field[2], field[3]]);
                 let value = (to as i64 + addend) as u32;

@@ -13,7 +13,7 @@ pub(super) fn module_text(module: &Module, functions: &[FuncId], target: &Target
         fused: target.machine().fused,
         rounds: target.rounds_floats(),
         masks: target.has("avx512vl"),
-        quads: target.machine().quads,
+        dot4: target.machine().dot4,
         small_pointers: target.pointer_bits() == 32,
         device: target.is_device(),
     };
@@ -63,7 +63,7 @@ pub(super) struct Facts {
     /// Instructions of x86 with masks.
     pub(super) masks: bool,
     /// Products of four integers of 8 bits, on x86.
-    pub(super) quads: bool,
+    pub(super) dot4: bool,
     /// Pointers have 4 bytes and take 8 in memory.
     pub(super) small_pointers: bool,
     /// One thread, and code should be small.

@@ -3,7 +3,7 @@
 
 use memmap2::{Mmap, MmapMut};
 use numrsc_codegen::llvm::Llvm;
-use numrsc_codegen::{Backend, Compiled, Options, Target, compile};
+use numrsc_codegen::{Backend, CodegenOptions, Compiled, Target, compile};
 use numrsc_ir::kernel::build::Builder;
 use numrsc_ir::kernel::{Elem, Function, Kind, Module, Ty, V};
 
@@ -18,7 +18,7 @@ pub(crate) struct Loaded {
 
 impl Loaded {
     pub(crate) fn new(backend: &dyn Backend, functions: Vec<Function>) -> Loaded {
-        let compiled = compile(backend, &Module { functions }, &Options::default()).expect("it compiles");
+        let compiled = compile(backend, &Module { functions }, &CodegenOptions::default()).expect("it compiles");
         let mut map = MmapMut::map_anon(compiled.image.bytes.len()).expect("there is memory");
         map.copy_from_slice(&compiled.image.bytes);
         Loaded { map: map.make_exec().expect("it may be run"), compiled }

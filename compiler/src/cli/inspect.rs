@@ -163,7 +163,7 @@ fn options(args: &Args) -> Options {
         generator: args.backend.generator(),
         triple: args.target.clone().unwrap_or_default(),
         cpu: args.cpu.clone().unwrap_or_else(|| plain.to_owned()),
-        passes: numrsc_passes::Options {
+        passes: numrsc_passes::PassOptions {
             level: args.level.level,
             without: args.level.without_rule.clone(),
             sanitize: args.sanitize,

@@ -216,7 +216,7 @@ impl BuildArgs {
             generator,
             triple: target.unwrap_or_default().to_owned(),
             cpu: self.cpu.clone().unwrap_or_else(|| plain.to_owned()),
-            passes: numrsc_passes::Options {
+            passes: numrsc_passes::PassOptions {
                 level: self.level.level,
                 without: self.level.without_rule.clone(),
                 sanitize: self.sanitize,

@@ -75,8 +75,12 @@ impl Args {
             };
         };
         // Tests run side by side already.
-        let passes =
-            numrsc_passes::Options { level: self.level.level, sanitize: self.sanitize, jobs: 1, ..Default::default() };
+        let passes = numrsc_passes::PassOptions {
+            level: self.level.level,
+            sanitize: self.sanitize,
+            jobs: 1,
+            ..Default::default()
+        };
         let options = compile::Options { generator, passes, ..Default::default() };
         Box::new(Native { options, threads: self.threads.get(), timeout })
     }
@@ -95,7 +99,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
     let expected = args.expected_failures.as_deref().map_or(Ok(BTreeMap::new()), list)?;
     let refusals = args.expected_refusals.as_deref().map_or(Ok(BTreeMap::new()), list)?;
     let executor = args.executor();
-    let options = conformance::Options {
+    let options = conformance::FolderOptions {
         ignore_declared_shapes: args.ignore_declared_shapes,
         open_sizes: args.open_sizes.map(Into::into),
     };

@@ -1,5 +1,5 @@
 //! Models whose sizes are all open: what every test should give as well when the sizes of its inputs are known only at run time.
-use super::{Options, Settings, fed, short};
+use super::{FolderOptions, Settings, fed, short};
 use crate::onnx::{
     Model, import,
     proto::{Dimension, DimensionValue, TypeProto, TypeValue},
@@ -57,7 +57,7 @@ fn open_dimension(d: &mut Dimension, name: &str, axis: usize, how: OpenSizes) {
 }
 
 /// Is the model refused because it has to know a size, and is it this one?
-pub fn expect_refusal(dir: &Path, size: &str, options: Options) -> Result<(), String> {
+pub fn expect_refusal(dir: &Path, size: &str, options: FolderOptions) -> Result<(), String> {
     let (model, settings) = super::load(dir, options)?;
     match import::import(&model, &settings.import()) {
         Ok(_) => Err(format!("is not refused, but listed as one that has to know `{size}`: take it off the list")),

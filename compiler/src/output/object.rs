@@ -137,13 +137,13 @@ struct Object<'a> {
 
 struct Symbol {
     name: String,
-    place: Place,
+    place: Part,
     offset: u64,
     length: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Part {
     Code,
     Weights,
     Manifest,
@@ -173,7 +173,7 @@ impl<'a> Object<'a> {
             artifact.manifest.encode(weights_length).map_err(|e| Error::Codegen(format!("the manifest: {e}")))?;
         let named = |f: &numrsc_codegen::FunctionStats, offset: u64| Symbol {
             name: f.name.clone(),
-            place: Place::Code,
+            place: Part::Code,
             offset,
             length: f.bytes as u64,
         };
@@ -190,12 +190,12 @@ impl<'a> Object<'a> {
             symbols.push(Symbol { name: format!("{symbol}_{part}"), place, offset, length });
         };
         if artifact.whole.is_none() {
-            global("entry", Place::Code, entry, entry_length);
+            global("entry", Part::Code, entry, entry_length);
         }
-        global("weights", Place::Weights, 0, weights_length);
-        global("weights_size", Place::Manifest, 0, 8);
-        global("manifest_size", Place::Manifest, 8, 8);
-        global("manifest", Place::Manifest, 16, manifest.len() as u64);
+        global("weights", Part::Weights, 0, weights_length);
+        global("weights_size", Part::Manifest, 0, 8);
+        global("manifest_size", Part::Manifest, 8, 8);
+        global("manifest", Part::Manifest, 16, manifest.len() as u64);
         let code = &artifact.compiled.image.bytes;
         let code_align = if code.is_empty() { 1 } else { numrsc_codegen::Image::ALIGN };
         Ok(Object { machine, flags, is_64, code_align, code, weights, weights_length, manifest, symbols, locals })
@@ -232,9 +232,9 @@ impl<'a> Object<'a> {
         let mut symbols = Vec::new();
         for (symbol, at) in self.symbols.iter().zip(1..) {
             let (section, kind) = match symbol.place {
-                Place::Code => (code, elf::STT_FUNC),
-                Place::Weights => (weights, elf::STT_OBJECT),
-                Place::Manifest => (manifest, elf::STT_OBJECT),
+                Part::Code => (code, elf::STT_FUNC),
+                Part::Weights => (weights, elf::STT_OBJECT),
+                Part::Manifest => (manifest, elf::STT_OBJECT),
             };
             let binding = if at < self.locals { elf::STB_LOCAL } else { elf::STB_GLOBAL };
             let name = writer.add_string(symbol.name.as_bytes());

@@ -337,8 +337,8 @@ impl Builder {
         self.pure(self.ty(a), Inst::MulAdd(a, b, c))
     }
 
-    pub fn quads(&mut self, a: V, b: V, c: V) -> V {
-        self.pure(self.ty(c), Inst::Quads(a, b, c))
+    pub fn dot4(&mut self, a: V, b: V, c: V) -> V {
+        self.pure(self.ty(c), Inst::Dot4(a, b, c))
     }
 
     /// The divisor, or 1 where it is 0.
@@ -535,7 +535,7 @@ pub fn operands(inst: &Inst, f: &mut dyn FnMut(V)) {
         | Inst::Insert(a, b, _)
         | Inst::Shuffle(a, b, _)
         | Inst::Offset(a, b) => [*a, *b].into_iter().for_each(f),
-        Inst::MulAdd(a, b, c) | Inst::Quads(a, b, c) | Inst::Select(a, b, c) => [*a, *b, *c].into_iter().for_each(f),
+        Inst::MulAdd(a, b, c) | Inst::Dot4(a, b, c) | Inst::Select(a, b, c) => [*a, *b, *c].into_iter().for_each(f),
         Inst::Load { ptr, index, mask } => [Some(*ptr), Some(*index), *mask].into_iter().flatten().for_each(f),
         Inst::Call(_, args) | Inst::Host(_, args) => args.iter().copied().for_each(f),
     }

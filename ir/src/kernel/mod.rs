@@ -190,7 +190,7 @@ pub enum Inst {
     MulAdd(V, V, V),
     /// The lanes of `c` (`i32`), to each of which four products of lanes of `a` and `b` (`i8`) are added: those at four times its number and behind. `a` has no
     /// sign, `b` has one. Only for machines that say so.
-    Quads(V, V, V),
+    Dot4(V, V, V),
     Compare(Compare, V, V),
     /// Lane by lane: `a` where the condition holds, else `b`.
     Select(V, V, V),

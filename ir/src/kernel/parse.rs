@@ -311,7 +311,7 @@ impl Reader<'_> {
         Ok(match form {
             Form::Const => Inst::Const(self.constant(ty)?),
             Form::MulAdd => self.triple().map(|(a, b, c)| Inst::MulAdd(a, b, c))?,
-            Form::Quads => self.triple().map(|(a, b, c)| Inst::Quads(a, b, c))?,
+            Form::Dot4 => self.triple().map(|(a, b, c)| Inst::Dot4(a, b, c))?,
             Form::Select => self.triple().map(|(a, b, c)| Inst::Select(a, b, c))?,
             Form::Splat => Inst::Splat(self.value()?),
             Form::Extract => {

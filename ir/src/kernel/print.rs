@@ -127,7 +127,7 @@ impl Printer<'_> {
             Inst::Const(bits) => write!(f, " {}", constant(self.function.types.get(out.0 as usize), *bits)),
             Inst::Unary(_, a) | Inst::Convert(_, a) | Inst::Splat(a) => write!(f, " {a}"),
             Inst::Binary(_, a, b) | Inst::Compare(_, a, b) | Inst::Offset(a, b) => write!(f, " {a}, {b}"),
-            Inst::MulAdd(a, b, c) | Inst::Quads(a, b, c) | Inst::Select(a, b, c) => write!(f, " {a}, {b}, {c}"),
+            Inst::MulAdd(a, b, c) | Inst::Dot4(a, b, c) | Inst::Select(a, b, c) => write!(f, " {a}, {b}, {c}"),
             Inst::Extract(a, lane) => write!(f, " {a}, {lane}"),
             Inst::Insert(a, b, lane) => write!(f, " {a}, {b}, {lane}"),
             Inst::Shuffle(a, b, lanes) => {

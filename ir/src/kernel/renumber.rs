@@ -72,7 +72,7 @@ pub(super) fn operands(inst: &mut Inst, f: &mut dyn FnMut(&mut V)) {
         | Inst::Insert(a, b, _)
         | Inst::Shuffle(a, b, _)
         | Inst::Offset(a, b) => [a, b].into_iter().for_each(f),
-        Inst::MulAdd(a, b, c) | Inst::Quads(a, b, c) | Inst::Select(a, b, c) => [a, b, c].into_iter().for_each(f),
+        Inst::MulAdd(a, b, c) | Inst::Dot4(a, b, c) | Inst::Select(a, b, c) => [a, b, c].into_iter().for_each(f),
         Inst::Load { ptr, index, mask } => [ptr, index].into_iter().chain(mask).for_each(f),
         Inst::Call(_, args) | Inst::Host(_, args) => args.iter_mut().for_each(f),
     }

@@ -391,7 +391,7 @@ impl Verifier<'_> {
                 accepts(ty, Operands::Floats)?;
                 [a, b, c].into_iter().try_for_each(|v| self.expect(*v, ty))
             }
-            Inst::Quads(a, b, c) => {
+            Inst::Dot4(a, b, c) => {
                 let narrow = Ty::vector(Elem::I8, ty.lanes.saturating_mul(4));
                 [a, b].into_iter().try_for_each(|v| self.expect(*v, narrow))?;
                 self.expect(*c, ty)?;

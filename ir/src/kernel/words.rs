@@ -28,7 +28,7 @@ macro_rules! words {
 pub(super) enum Form {
     Const,
     MulAdd,
-    Quads,
+    Dot4,
     Select,
     Splat,
     Extract,
@@ -46,7 +46,7 @@ pub(super) enum Form {
 
 words! {
     Form {
-        Const = "const", MulAdd = "muladd", Quads = "quads", Select = "select", Splat = "splat", Extract = "extract", Insert = "insert",
+        Const = "const", MulAdd = "muladd", Dot4 = "dot4", Select = "select", Splat = "splat", Extract = "extract", Insert = "insert",
         Shuffle = "shuffle", Reduce = "reduce", Iota = "iota", Load = "load", Offset = "offset", Buffer = "buffer",
         Shared = "shared", Call = "call", Host = "host",
     }
@@ -80,7 +80,7 @@ impl Inst {
             Inst::Convert(op, _) => return op.word(),
             Inst::Const(_) => Form::Const,
             Inst::MulAdd(..) => Form::MulAdd,
-            Inst::Quads(..) => Form::Quads,
+            Inst::Dot4(..) => Form::Dot4,
             Inst::Select(..) => Form::Select,
             Inst::Splat(_) => Form::Splat,
             Inst::Extract(..) => Form::Extract,

@@ -3,8 +3,8 @@
 //! Time is work over achievable speed, and at least bytes over bandwidth, plus the launch of a kernel. Functions of elements are taken to be fused into
 //! their neighbours: they cost arithmetic, not memory. What is constant costs nothing. Sizes that are not known are taken to be typical.
 use super::term::{Fact, Known, attribute_count, function};
-use crate::{Machine, lower::Traffic};
-use numrsc_ir::{Dim, ScalarFn, TensorType, attr::Attr, scalar::Sig};
+use crate::lower::Traffic;
+use numrsc_ir::{Dim, Machine, ScalarFn, TensorType, attr::Attr, scalar::Sig};
 
 /// What a dimension is taken to be where it is not known.
 pub const TYPICAL: i64 = 16;

@@ -1,6 +1,6 @@
 //! Between functions and terms.
 use super::{
-    extract::{Choice, Problem},
+    extract::{Extraction, Problem},
     term::{Facts, Graph, Known, Term, attribute_count},
 };
 use crate::{Error, Result};
@@ -72,7 +72,7 @@ fn encode_map(graph: &mut Graph, f: &Scalar, args: &[Id]) -> Id {
 }
 
 /// The function that a choice stands for. It has the parameters of `like`, and one result per root.
-pub(super) fn decode(like: &Func, problem: &Problem, choice: &Choice) -> Result<Func> {
+pub(super) fn decode(like: &Func, problem: &Problem, choice: &Extraction) -> Result<Func> {
     let mut decoder =
         Decoder { problem, choice, order: vec![], users: BTreeMap::new(), values: BTreeMap::new(), out: Func::new() };
     for p in like.params() {
@@ -90,7 +90,7 @@ pub(super) fn decode(like: &Func, problem: &Problem, choice: &Choice) -> Result<
 
 struct Decoder<'p> {
     problem: &'p Problem,
-    choice: &'p Choice,
+    choice: &'p Extraction,
     /// The needed classes, operands first.
     order: Vec<usize>,
     /// Who uses a class.

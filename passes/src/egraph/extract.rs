@@ -28,7 +28,7 @@ pub struct Problem {
 
 /// The chosen term of each class that is needed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Choice {
+pub struct Extraction {
     pub cost: u64,
     chosen: BTreeMap<usize, usize>,
 }
@@ -84,7 +84,7 @@ impl Problem {
     }
 
     /// The greedy choice with a second look at shared work.
-    pub fn greedy(&self) -> Choice {
+    pub fn greedy(&self) -> Extraction {
         let mut free = BTreeSet::new();
         let mut best = self.choose(&free);
         for candidate in self.costly(&best) {
@@ -100,7 +100,7 @@ impl Problem {
     }
 
     /// Classes that cost much, that more than one other class could use, and that fewer do.
-    fn costly(&self, choice: &Choice) -> Vec<usize> {
+    fn costly(&self, choice: &Extraction) -> Vec<usize> {
         const MUCH: u64 = 100_000;
         let cheapest = |c: &Class| c.terms.iter().map(|t| t.1).min().unwrap_or(0);
         let does_without =
@@ -112,7 +112,7 @@ impl Problem {
     }
 
     /// The greedy choice if some classes were paid for already.
-    fn choose(&self, free: &BTreeSet<usize>) -> Choice {
+    fn choose(&self, free: &BTreeSet<usize>) -> Extraction {
         let mut best: Vec<Option<Best>> = vec![None; self.classes.len()];
         let mut queue: VecDeque<usize> = (0..self.classes.len()).collect();
         let mut queued = vec![true; self.classes.len()];
@@ -169,7 +169,7 @@ impl Problem {
     }
 
     /// Follow the choice from the roots; `None` if it runs in a circle.
-    fn walk(&self, term_of: &dyn Fn(usize) -> Option<usize>) -> Option<Choice> {
+    fn walk(&self, term_of: &dyn Fn(usize) -> Option<usize>) -> Option<Extraction> {
         let mut chosen = BTreeMap::new();
         let mut open = BTreeSet::new();
         let mut cost = 0u64;
@@ -200,11 +200,11 @@ impl Problem {
                 }
             }
         }
-        Some(Choice { cost, chosen })
+        Some(Extraction { cost, chosen })
     }
 
     /// The choice that costs least as a tree: never a circle.
-    fn tree(&self) -> Choice {
+    fn tree(&self) -> Extraction {
         let mut best: Vec<Option<(u64, usize)>> = vec![None; self.classes.len()];
         loop {
             let mut changed = false;
@@ -227,7 +227,7 @@ impl Problem {
     }
 
     /// The best choice of all, unless the search takes more than `steps`.
-    pub fn exact(&self, steps: usize) -> Option<Choice> {
+    pub fn exact(&self, steps: usize) -> Option<Extraction> {
         let mut search = Search {
             problem: self,
             least: self.classes.iter().map(|c| c.terms.iter().map(|t| t.1).min().unwrap_or(0)).collect(),
@@ -239,13 +239,13 @@ impl Problem {
         search.run(&mut BTreeMap::new(), &open, 0).then_some(search.best)
     }
 
-    pub fn term(&self, class: usize, choice: &Choice) -> (&Term, &[usize]) {
+    pub fn term(&self, class: usize, choice: &Extraction) -> (&Term, &[usize]) {
         let (term, _, children) = &self.classes[class].terms[choice.chosen[&class]];
         (term, children)
     }
 
     /// The chosen term of a class with all below it.
-    pub fn expression(&self, class: usize, choice: &Choice) -> egg::RecExpr<Term> {
+    pub fn expression(&self, class: usize, choice: &Extraction) -> egg::RecExpr<Term> {
         let node = |c: usize| {
             let (term, children) = self.term(c, choice);
             let mut children = children.iter();
@@ -270,7 +270,7 @@ impl Problem {
 struct Search<'p> {
     problem: &'p Problem,
     least: Vec<u64>,
-    best: Choice,
+    best: Extraction,
     steps: usize,
 }
 

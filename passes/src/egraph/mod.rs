@@ -15,14 +15,14 @@ pub mod rules;
 mod structure;
 pub mod term;
 
-use crate::{Context, Machine, Result, literals::one_number, lower};
+use crate::{Context, Result, literals::one_number, lower};
 use composites::Composites;
 use cost::CostModel;
 use egg::{Id, Rewrite, Runner, StopReason};
 use encode::{decode, encode, invalid};
 pub use explain::explain;
 use extract::Problem;
-use numrsc_ir::{DType, Elems, Func, Op, Tensor, Value};
+use numrsc_ir::{DType, Elems, Func, Machine, Op, Tensor, Value};
 use regions::{Piece, Region};
 use rule::Rule;
 use std::{

@@ -6,8 +6,8 @@
 mod rewrite;
 mod round;
 
-use crate::{Context, Machine, Result, lower::blocked};
-use numrsc_ir::{Dim, Func, Op, Type, Value};
+use crate::{Context, Result, lower::blocked};
+use numrsc_ir::{Dim, Func, Machine, Op, Type, Value};
 use rewrite::Rewrite;
 
 /// What is assumed of sizes that only the run knows.
@@ -23,7 +23,7 @@ const ROUNDS: usize = 8;
 pub fn layout(func: &Func, cx: &Context) -> Result<Func> {
     let machine = cx.machine;
     let func = round::rounded(func, machine)?;
-    let mut choice = Choice::new(&func, machine);
+    let mut choice = BlockPlan::new(&func, machine);
     choice.improve();
     choice.drop_regions_that_cost();
     Rewrite::new(&func, machine, &choice.blocked).run(&|f| layout(f, cx))
@@ -72,7 +72,7 @@ fn elements(shape: &[Dim]) -> i64 {
 }
 
 /// Which nodes are computed in blocks.
-struct Choice<'f> {
+struct BlockPlan<'f> {
     func: &'f Func,
     machine: Machine,
     users: Vec<Vec<Value>>,
@@ -83,15 +83,15 @@ struct Choice<'f> {
     takes: Vec<bool>,
 }
 
-impl<'f> Choice<'f> {
-    fn new(func: &'f Func, machine: Machine) -> Choice<'f> {
+impl<'f> BlockPlan<'f> {
+    fn new(func: &'f Func, machine: Machine) -> BlockPlan<'f> {
         let n = func.nodes().len();
         let mut users = vec![Vec::new(); n];
         for (v, node) in func.values() {
             node.args.iter().for_each(|a| users[a.0 as usize].push(v));
         }
         let mut choice =
-            Choice { func, machine, users, won: vec![0; n], blocked: vec![false; n], takes: vec![false; n] };
+            BlockPlan { func, machine, users, won: vec![0; n], blocked: vec![false; n], takes: vec![false; n] };
         for (v, node) in func.values() {
             let at = v.0 as usize;
             match &node.op {

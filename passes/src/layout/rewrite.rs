@@ -1,7 +1,7 @@
 //! Nodes with and without blocks: what each op is over blocks of channels, and the conversions between the two forms.
 use super::{blockable, is_same_in_blocks};
-use crate::{Error, Machine, Result, lower::blocked};
-use numrsc_ir::{Data, Dim, Env, Func, Node, Op, Type, Value, eval_op};
+use crate::{Error, Result, lower::blocked};
+use numrsc_ir::{Data, Dim, Env, Func, Machine, Node, Op, Type, Value, eval_op};
 
 /// Is an op the same in blocks, given operands in blocks of the same size?
 pub(super) fn carries(func: &Func, v: Value, machine: Machine) -> bool {

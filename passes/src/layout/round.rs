@@ -2,8 +2,10 @@
 //! additional outputs are zeros, and so are those of the additional inputs. What lies between convolutions carries the additional channels along; they hold the
 //! same number everywhere, and nobody looks at it. As with Winograd's algorithm, operands are expected to be finite: a zero times infinity is not nothing.
 use super::rewrite;
-use crate::{Error, Machine, Result, aside::put_aside, weights::product_operands};
-use numrsc_ir::{DType, Data, Dim, Env, Func, Node, Op, ReduceFn, Scalar, ScalarFn, Tensor, Type, Value, eval_op};
+use crate::{Error, Result, aside::put_aside, weights::product_operands};
+use numrsc_ir::{
+    DType, Data, Dim, Env, Func, Machine, Node, Op, ReduceFn, Scalar, ScalarFn, Tensor, Type, Value, eval_op,
+};
 
 /// Products per output from which on a convolution pays for the conversion of its result.
 const MIN_DEPTH: usize = 64;

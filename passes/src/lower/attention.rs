@@ -4,8 +4,8 @@
 //!
 //! Nothing here knows of softmax: between the products may be whatever depends on the scores of one row only.
 use super::{
-    contract::{Product, Right, Rows, swaps},
-    cx::{Cx, Home, Local},
+    contract::{Product, Right, RowNest, swaps},
+    element::{ElementEmitter, Local, Site},
     entry::{Entry, Frame},
     epilogue::{Epilogue, Order},
     fuse::{Fuser, is_view},
@@ -13,7 +13,7 @@ use super::{
     index::{linear, mentions},
     nest::Reads,
     pointwise::Kernel,
-    shared::Arg,
+    state::Arg,
     tile::{Tile, ceil_div},
 };
 use crate::{Result, scalar, weights::narrow_operands};
@@ -281,58 +281,63 @@ impl Pair<'_> {
         let Pair { attention, first, second, rights } = self;
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
-        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut cx = Cx::new(&mut builder, &mut entry.shared, &frame.scope, home);
-        let output = cx.parameter(Ty::PTR, Arg::Output);
-        let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
+        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut em = ElementEmitter::new(&mut builder, &mut entry.state, &frame.scope, site);
+        let output = em.parameter(Ty::PTR, Arg::Output);
+        let scratch = em.parameter(Ty::PTR, Arg::Scratch);
 
         // Loops over batches and rows that neither product finds hard to follow.
-        let [first_sizes, sizes] = [first, second].map(|product| product.sizes_in(&mut cx));
-        let [batch0, rows0, columns0, depth0] = sizes.any_index(&mut cx);
-        let [.., scores_depth0] = first_sizes.any_index(&mut cx);
-        let positions = |cx: &mut Cx<'_>, batch: &[Dim], rows: &[Dim]| {
+        let [first_sizes, sizes] = [first, second].map(|product| product.sizes_in(&mut em));
+        let [batch0, rows0, columns0, depth0] = sizes.any_index(&mut em);
+        let [.., scores_depth0] = first_sizes.any_index(&mut em);
+        let positions = |em: &mut ElementEmitter<'_>, batch: &[Dim], rows: &[Dim]| {
             let [b, r, c] = self.scores_at(&second.left.1.index(batch, rows, &depth0));
-            let mut all = second.epilogue.positions(cx, &second.out_index(batch, rows, &columns0));
-            all.extend(first.epilogue.positions(cx, &first.out_index(&b, &r, &c)));
-            all.extend(first.positions(cx, &rights[0], [&b, &r, &c, &scores_depth0]));
+            let mut all = second.epilogue.positions(em, &second.out_index(batch, rows, &columns0));
+            all.extend(first.epilogue.positions(em, &first.out_index(&b, &r, &c)));
+            all.extend(first.positions(em, &rights[0], [&b, &r, &c, &scores_depth0]));
             if !rights[1].is_packed() {
-                all.push(second.right_position(cx, batch, &columns0, &depth0));
+                all.push(second.right_position(em, batch, &columns0, &depth0));
             }
             all
         };
-        let batch = cx.nest(&sizes.batch, &[], &mut |cx, i| positions(cx, i, &rows0));
-        let rows = cx.nest(&sizes.rows, &[], &mut |cx, i| positions(cx, &batch0, i));
+        let batch = em.nest(&sizes.batch, &[], &mut |em, i| positions(em, i, &rows0));
+        let rows = em.nest(&sizes.rows, &[], &mut |em, i| positions(em, &batch0, i));
         let mut outer = [&batch.loops[..], &rows.loops].concat();
         let (row, count) = match rows.loops.is_empty() {
-            true => (cx.variable(&Dim::ONE), Dim::ONE),
+            true => (em.variable(&Dim::ONE), Dim::ONE),
             false => outer.pop().expect("not empty"),
         };
 
         // Scores of a block of rows, for every size of element that there is.
         let length = Dim::product(&sizes.depth);
-        let (block, height) = (block(&cx, attention, &length, &count), height(&cx, attention, &length));
+        let (block, height) = (block(&em, attention, &length, &count), height(&em, attention, &length));
         // Rows begin with a cache line, and not all with one that falls into the same place of a cache.
         let lines = length.ceil_div(&Dim::Const(ALIGN / 4)).floor_div(&Dim::Const(2));
-        let stride = cx.shared.size(&(&(&lines * &Dim::Const(ALIGN / 2)) + &Dim::Const(ALIGN / 4)));
+        let stride = em.state.size(&(&(&lines * &Dim::Const(ALIGN / 2)) + &Dim::Const(ALIGN / 4)));
         let elements = &stride * &Dim::Const(block);
         let mut places: BTreeMap<i64, Dim> = BTreeMap::new();
         let mut bytes = Dim::ZERO;
         for stage in &attention.stages {
-            let size = scalar::memory(cx.dtype(stage.value)).size();
+            let size = scalar::memory(em.dtype(stage.value)).size();
             places.entry(size).or_insert_with(|| {
                 let at = bytes.clone();
                 bytes = &at + &(&(&elements * &Dim::Const(size)).ceil_div(&Dim::Const(ALIGN)) * &Dim::Const(ALIGN));
                 at
             });
         }
-        let each = cx.uniform(&bytes);
-        let own = cx.b.mul(worker, each);
-        let own = cx.b.offset(scratch, own);
+        let each = em.uniform(&bytes);
+        let own = em.b.mul(worker, each);
+        let own = em.b.offset(scratch, own);
 
-        let at =
-            Rows { batch: &batch.index, index: &rows.index, row: row.clone(), count: count.clone(), most: Some(block) };
+        let at = RowNest {
+            batch: &batch.index,
+            index: &rows.index,
+            row: row.clone(),
+            count: count.clone(),
+            most: Some(block),
+        };
         let [scores_batch, scores_rows, _] = self.scores_at(&second.left.1.index(&batch.index, &rows.index, &depth0));
-        let scores_at = Rows {
+        let scores_at = RowNest {
             batch: &scores_batch,
             index: &scores_rows,
             row: row.clone(),
@@ -342,65 +347,65 @@ impl Pair<'_> {
         let unit_sizes: Vec<Dim> =
             outer.iter().map(|(_, n)| n.clone()).chain([count.ceil_div(&Dim::Const(block))]).collect();
         let extent = Dim::product(&unit_sizes);
-        let unit = cx.variable(&extent);
+        let unit = em.variable(&extent);
         let mut in_place = vec![];
-        cx.range(&unit.clone(), begin, end, &[], |cx, _| {
-            let number = unit_index(cx, &outer, &unit_sizes, &unit).remove(0);
-            let span = block_of_rows(cx, &number, &count, (block, height));
-            let first_row = cx.fresh(false);
-            cx.symbols.insert(first_row.clone(), span.0);
+        em.range(&unit.clone(), begin, end, &[], |em, _| {
+            let number = unit_index(em, &outer, &unit_sizes, &unit).remove(0);
+            let span = block_of_rows(em, &number, &count, (block, height));
+            let first_row = em.fresh(false);
+            em.symbols.insert(first_row.clone(), span.0);
             let from = second.left.1.index(&batch.index, &rows.index, &[Dim::ZERO]);
-            let mut shape = cx.shape(second.left.0);
+            let mut shape = em.shape(second.left.0);
             *shape.last_mut().expect("rows") = stride.clone();
             let start = linear(&from, &shape).subst(&|s| (*s == row).then(|| Dim::sym(first_row.clone())));
-            let local = |cx: &mut Cx<'_>, stage: &Stage| {
-                let place = cx.uniform(&places[&scalar::memory(cx.dtype(stage.value)).size()]);
-                let pointer = cx.b.offset(own, place);
+            let local = |em: &mut ElementEmitter<'_>, stage: &Stage| {
+                let place = em.uniform(&places[&scalar::memory(em.dtype(stage.value)).size()]);
+                let pointer = em.b.offset(own, place);
                 Local { pointer, start: start.clone(), row: stride.clone(), length: elements.clone() }
             };
-            let memory = local(cx, &attention.stages[0]);
-            let (gemm, ..) = first.gemm(cx, &first_sizes, &scores_at, &rights[0], &mut |cx, out| {
-                first.epilogue.sink_in(cx, memory.clone(), out)
+            let memory = local(em, &attention.stages[0]);
+            let (gemm, ..) = first.gemm(em, &first_sizes, &scores_at, &rights[0], &mut |em, out| {
+                first.epilogue.sink_in(em, memory.clone(), out)
             });
-            gemm.all_panels(cx, span);
-            cx.locals = HashMap::from([(attention.stages[0].value, memory)]);
-            let (begin, end) = (span.0, cx.b.add(span.0, span.1));
-            cx.range(&row, begin, end, &[], |cx, _| {
-                cx.outermost = cx.b.depth();
+            gemm.all_panels(em, span);
+            em.locals = HashMap::from([(attention.stages[0].value, memory)]);
+            let (begin, end) = (span.0, em.b.add(span.0, span.1));
+            em.range(&row, begin, end, &[], |em, _| {
+                em.outermost = em.b.depth();
                 for stage in &attention.stages[1..] {
-                    let to = local(cx, stage);
-                    let column = cx.variable(&length);
+                    let to = local(em, stage);
+                    let column = em.variable(&length);
                     let operand = second.left.1.index(&batch.index, &rows.index, &[Dim::sym(column.clone())]);
-                    write(cx, stage.value, &attention.at(&stage.index, &operand), (&column, &length), &to);
-                    cx.locals = HashMap::from([(stage.value, to)]);
+                    write(em, stage.value, &attention.at(&stage.index, &operand), (&column, &length), &to);
+                    em.locals = HashMap::from([(stage.value, to)]);
                 }
-                cx.outermost = 0;
+                em.outermost = 0;
                 vec![]
             });
             let (gemm, _, columns) =
-                second.gemm(cx, &sizes, &at, &rights[1], &mut |cx, out| second.epilogue.sink(cx, output, out));
-            in_place = second.epilogue.in_place(cx, &second.out_index(&batch.index, &rows.index, &columns));
-            gemm.all_panels(cx, span);
-            cx.locals.clear();
+                second.gemm(em, &sizes, &at, &rights[1], &mut |em, out| second.epilogue.sink(em, output, out));
+            in_place = second.epilogue.in_place(em, &second.out_index(&batch.index, &rows.index, &columns));
+            gemm.all_panels(em, span);
+            em.locals.clear();
             vec![]
         });
         let depths = &Dim::product(&first_sizes.depth) + &Dim::product(&sizes.columns);
         let work = &(&length * &(&depths + &Dim::Const(32))) * &Dim::Const(ceil_div(block, 8));
-        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
         (Kernel { function: builder.finish("attention", vec![]), args, extent, work, in_place }, bytes)
     }
 }
 
 /// The rows of a tile.
-fn height(cx: &Cx<'_>, attention: &Attention, length: &Dim) -> i64 {
-    i64::from(Tile::new(cx.shared.context.machine, cx.dtype(attention.scores.value), length).rows)
+fn height(em: &ElementEmitter<'_>, attention: &Attention, length: &Dim) -> i64 {
+    i64::from(Tile::new(em.state.context.machine, em.dtype(attention.scores.value), length).rows)
 }
 
 /// The rows of a block.
-fn block(cx: &Cx<'_>, attention: &Attention, length: &Dim, rows: &Dim) -> i64 {
-    let size = attention.stages.iter().map(|s| scalar::memory(cx.dtype(s.value)).size()).max().unwrap_or(1);
+fn block(em: &ElementEmitter<'_>, attention: &Attention, length: &Dim, rows: &Dim) -> i64 {
+    let size = attention.stages.iter().map(|s| scalar::memory(em.dtype(s.value)).size()).max().unwrap_or(1);
     let row = length.as_const().unwrap_or(TYPICAL_ROW).max(1) * size;
-    let height = height(cx, attention, length);
+    let height = height(em, attention, length);
     let most = (SCORES_BYTES / row).clamp(*SCORES_ROWS.start(), *SCORES_ROWS.end()) / height * height;
     match rows.as_const() {
         Some(n) => ceil_div(n.max(1), ceil_div(n.max(1), most)),
@@ -409,17 +414,17 @@ fn block(cx: &Cx<'_>, attention: &Attention, length: &Dim, rows: &Dim) -> i64 {
 }
 
 /// Compute a row of a node.
-fn write(cx: &mut Cx<'_>, v: Value, index: &[Dim], (column, columns): (&Sym, &Dim), to: &Local) {
-    let dtype = cx.dtype(v);
+fn write(em: &mut ElementEmitter<'_>, v: Value, index: &[Dim], (column, columns): (&Sym, &Dim), to: &Local) {
+    let dtype = em.dtype(v);
     let mut reads = Reads::default();
-    cx.reads(v, index, &mut reads);
+    em.reads(v, index, &mut reads);
     let widest = reads.widest.max(scalar::memory(dtype).size() as u32);
-    let lanes = if reads.scalars_only { 1 } else { cx.shared.context.machine.lanes(widest) };
-    let lanes = cx.lanes_along(column, lanes, &reads);
-    let (zero, end) = (cx.b.i64(0), cx.uniform(columns));
-    cx.by_vectors(column, (zero, end), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
-        let x = cx.value(v, index);
-        cx.store_in(v, index, to, x);
+    let lanes = if reads.scalars_only { 1 } else { em.state.context.machine.lanes(widest) };
+    let lanes = em.lanes_along(column, lanes, &reads);
+    let (zero, end) = (em.b.i64(0), em.uniform(columns));
+    em.by_vectors(column, (zero, end), lanes, &[], &mut |_, _| vec![], &mut |em, _| {
+        let x = em.value(v, index);
+        em.store_in(v, index, to, x);
         vec![]
     });
 }

@@ -1,6 +1,6 @@
 //! Contractions as products of matrices: the free axes of one operand are rows, those of the other columns, the paired axes the depth.
 use super::{
-    cx::{Cx, Home, Local, View},
+    element::{ElementEmitter, Local, Site, View},
     entry::{Entry, Frame},
     epilogue::{Epilogue, Sink},
     gemm::Gemm,
@@ -9,8 +9,8 @@ use super::{
     nonzero::is_rectified,
     panels::PanelOrder,
     pointwise::{self, Kernel, Pointwise, step},
-    shared::Arg,
-    tile::{Place, Tile},
+    state::Arg,
+    tile::{MemoryOperand, Tile},
 };
 use crate::{
     Result,
@@ -83,9 +83,9 @@ pub(super) struct Right {
 
 impl Right {
     /// The packed operand as a parameter of a kernel.
-    pub(super) fn parameter(&self, cx: &mut Cx<'_>) -> Option<V> {
+    pub(super) fn parameter(&self, em: &mut ElementEmitter<'_>) -> Option<V> {
         let (Packed::Constant(pointer) | Packed::Memory(pointer, _)) = self.packed.as_ref()?;
-        Some(cx.parameter(Ty::PTR, Arg::Entry(*pointer)))
+        Some(em.parameter(Ty::PTR, Arg::Entry(*pointer)))
     }
 
     pub(super) fn is_packed(&self) -> bool {
@@ -107,14 +107,14 @@ enum Packed {
 /// Is an operand read in consecutive order along its last own axis?
 fn consecutive(entry: &mut Entry, frame: &Frame<'_>, v: Value, axes: &Axes) -> bool {
     let mut builder = Builder::new(Kind::Kernel, &[]);
-    let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut cx = Cx::new(&mut builder, &mut entry.shared, &frame.scope, home);
-    let shape = cx.shape(v);
+    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+    let mut em = ElementEmitter::new(&mut builder, &mut entry.state, &frame.scope, site);
+    let shape = em.shape(v);
     let index: Vec<Dim> =
-        shape.iter().map(|d| if *d == Dim::ONE { Dim::ZERO } else { Dim::sym(cx.variable(d)) }).collect();
-    let (_, position) = cx.resolve(v, &index);
+        shape.iter().map(|d| if *d == Dim::ONE { Dim::ZERO } else { Dim::sym(em.variable(d)) }).collect();
+    let (_, position) = em.resolve(v, &index);
     let last = axes.free.iter().rev().find(|&&a| shape[a] != Dim::ONE);
-    if super::index::is_tangled(&position, &cx.extents) {
+    if super::index::is_tangled(&position, &em.extents) {
         return false;
     }
     last.and_then(|&a| index[a].as_sym().cloned()).is_some_and(|s| step(&position, &s) == Some(1))
@@ -139,7 +139,7 @@ pub(super) struct Sizes {
 }
 
 /// The batch and the rows of a product over the variables of loops, one of which tiles go along.
-pub(super) struct Rows<'r> {
+pub(super) struct RowNest<'r> {
     pub batch: &'r [Dim],
     pub index: &'r [Dim],
     pub row: Sym,
@@ -223,19 +223,19 @@ impl<'p> Product<'p> {
     }
 
     /// How many steps of the depth are done at once. Both operands must have them side by side.
-    fn steps(&self, cx: &mut Cx<'_>, sizes: &Sizes) -> i64 {
-        let is_constant = matches!(cx.scope.func.node(self.right.0).op, Op::Const { .. });
-        let steps = match (cx.dtype(self.left.0), cx.dtype(self.right.0)) {
-            (DType::U8, DType::I8) if cx.shared.context.machine.quads => 4,
-            (DType::I8 | DType::I16, DType::I8 | DType::I16) if cx.shared.context.machine.pairs => 2,
+    fn steps(&self, em: &mut ElementEmitter<'_>, sizes: &Sizes) -> i64 {
+        let is_constant = matches!(em.scope.func.node(self.right.0).op, Op::Const { .. });
+        let steps = match (em.dtype(self.left.0), em.dtype(self.right.0)) {
+            (DType::U8, DType::I8) if em.state.context.machine.dot4 => 4,
+            (DType::I8 | DType::I16, DType::I8 | DType::I16) if em.state.context.machine.dot2 => 2,
             _ => 1,
         };
         if !self.narrow || !is_constant || steps == 1 {
             return 1;
         }
-        let [batch, rows, ..] = sizes.any_index(cx);
-        let depth = cx.nest(&sizes.depth, &[], &mut |cx, i| vec![self.left_position(cx, &batch, &rows, i)]);
-        let position = self.left_position(cx, &batch, &rows, &depth.index);
+        let [batch, rows, ..] = sizes.any_index(em);
+        let depth = em.nest(&sizes.depth, &[], &mut |em, i| vec![self.left_position(em, &batch, &rows, i)]);
+        let position = self.left_position(em, &batch, &rows, &depth.index);
         if matches!(&depth.loops[..], [(var, _)] if step(&position, var) == Some(1)) { steps } else { 1 }
     }
 
@@ -255,8 +255,8 @@ impl<'p> Product<'p> {
     }
 
     /// Is the second operand a constant of numbers, of which each times zero is zero?
-    fn right_is_finite(&self, cx: &Cx<'_>) -> bool {
-        let right = &cx.scope.func.node(self.right.0).op;
+    fn right_is_finite(&self, em: &ElementEmitter<'_>) -> bool {
+        let right = &em.scope.func.node(self.right.0).op;
         matches!(right, Op::Const { value } if value.dtype() == DType::F32 && is_finite(value))
     }
 
@@ -271,34 +271,40 @@ impl<'p> Product<'p> {
         [batch, first, second].concat()
     }
 
-    fn left_position(&self, cx: &mut Cx<'_>, batch: &[Dim], rows: &[Dim], depth: &[Dim]) -> Dim {
-        cx.resolve(self.left.0, &self.left.1.index(batch, rows, depth)).1
+    fn left_position(&self, em: &mut ElementEmitter<'_>, batch: &[Dim], rows: &[Dim], depth: &[Dim]) -> Dim {
+        em.resolve(self.left.0, &self.left.1.index(batch, rows, depth)).1
     }
 
-    pub(super) fn right_position(&self, cx: &mut Cx<'_>, batch: &[Dim], columns: &[Dim], depth: &[Dim]) -> Dim {
-        cx.resolve(self.right.0, &self.right.1.index(batch, columns, depth)).1
+    pub(super) fn right_position(
+        &self,
+        em: &mut ElementEmitter<'_>,
+        batch: &[Dim],
+        columns: &[Dim],
+        depth: &[Dim],
+    ) -> Dim {
+        em.resolve(self.right.0, &self.right.1.index(batch, columns, depth)).1
     }
 
     /// The loops over columns.
-    fn column_loops(&self, cx: &mut Cx<'_>, sizes: &Sizes, is_packed: bool) -> Nest {
-        let (batch, rows, depth) = (some(cx, &sizes.batch), some(cx, &sizes.rows), some(cx, &sizes.depth));
-        cx.nest(&sizes.columns, &[], &mut |cx, i| {
-            let mut positions = self.epilogue.positions(cx, &self.out_index(&batch, &rows, i));
+    fn column_loops(&self, em: &mut ElementEmitter<'_>, sizes: &Sizes, is_packed: bool) -> Nest {
+        let (batch, rows, depth) = (some(em, &sizes.batch), some(em, &sizes.rows), some(em, &sizes.depth));
+        em.nest(&sizes.columns, &[], &mut |em, i| {
+            let mut positions = self.epilogue.positions(em, &self.out_index(&batch, &rows, i));
             if !is_packed {
-                positions.push(self.right_position(cx, &batch, i, &depth));
+                positions.push(self.right_position(em, &batch, i, &depth));
             }
             positions
         })
     }
 
-    fn panels(&self, cx: &mut Cx<'_>, sizes: &Sizes, columns: &Nest) -> Panels {
+    fn panels(&self, em: &mut ElementEmitter<'_>, sizes: &Sizes, columns: &Nest) -> Panels {
         let (last, outer) = match columns.loops.split_last() {
             Some(((_, last), outer)) => (last.clone(), Dim::product(outer.iter().map(|(_, n)| n))),
             None => (Dim::ONE, Dim::ONE),
         };
-        let width = Tile::new(cx.shared.context.machine, cx.dtype(self.epilogue.product), &last).width();
-        let count = cx.shared.size(&last.ceil_div(&Dim::Const(width)));
-        let steps = self.steps(cx, sizes);
+        let width = Tile::new(em.state.context.machine, em.dtype(self.epilogue.product), &last).width();
+        let count = em.state.size(&last.ceil_div(&Dim::Const(width)));
+        let steps = self.steps(em, sizes);
         let depth = &Dim::product(&sizes.depth).ceil_div(&Dim::Const(steps)) * &Dim::Const(steps);
         Panels { batch: Dim::product(&sizes.batch), outer, last, count, depth, width, steps }
     }
@@ -306,16 +312,16 @@ impl<'p> Product<'p> {
     /// The order of the packed operand, before there is a kernel.
     fn planned(&self, entry: &mut Entry, frame: &Frame<'_>) -> (Sizes, Panels) {
         let mut builder = Builder::new(Kind::Kernel, &[]);
-        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut cx = Cx::new(&mut builder, &mut entry.shared, &frame.scope, home);
-        let sizes = self.sizes_in(&mut cx);
-        let columns = self.column_loops(&mut cx, &sizes, true);
-        let panels = self.panels(&mut cx, &sizes, &columns);
+        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut em = ElementEmitter::new(&mut builder, &mut entry.state, &frame.scope, site);
+        let sizes = self.sizes_in(&mut em);
+        let columns = self.column_loops(&mut em, &sizes, true);
+        let panels = self.panels(&mut em, &sizes, &columns);
         (sizes, panels)
     }
 
-    pub(super) fn sizes_in(&self, cx: &mut Cx<'_>) -> Sizes {
-        let (left, right) = (cx.shape(self.left.0), cx.shape(self.right.0));
+    pub(super) fn sizes_in(&self, em: &mut ElementEmitter<'_>) -> Sizes {
+        let (left, right) = (em.shape(self.left.0), em.shape(self.right.0));
         self.sizes(|v| if v == self.left.0 { left.clone() } else { right.clone() })
     }
 
@@ -331,8 +337,8 @@ impl<'p> Product<'p> {
         let bytes = Dim::Const(scalar::memory(frame.scope.dtype(self.right.0)).size());
         let (pointer, memory) = entry.temporary(frame, &(&panels.length() * &bytes))?;
         let width = Dim::Const(panels.width);
-        let whole = entry.shared.size(&panels.last.floor_div(&width));
-        let rest = entry.shared.size(&(&panels.last - &(&whole * &width)));
+        let whole = entry.state.size(&panels.last.floor_div(&width));
+        let rest = entry.state.size(&(&panels.last - &(&whole * &width)));
         // Whole panels, then what is left of the columns.
         let mut parts = Vec::new();
         for (first, count, columns) in [(Dim::ZERO, whole.clone(), width.clone()), (whole, Dim::ONE, rest)] {
@@ -364,7 +370,7 @@ impl<'p> Product<'p> {
                 length: panels.length(),
             });
         }
-        let kernel = pointwise::kernel("pack", &parts, &mut entry.shared, &frame.scope);
+        let kernel = pointwise::kernel("pack", &parts, &mut entry.state, &frame.scope);
         entry.launch(frame, kernel, pointer, None)?;
         Ok(Packed::Memory(pointer, memory))
     }
@@ -372,13 +378,13 @@ impl<'p> Product<'p> {
     /// The addresses by which the operands are read at an index.
     pub(super) fn positions(
         &self,
-        cx: &mut Cx<'_>,
+        em: &mut ElementEmitter<'_>,
         right: &Right,
         [batch, rows, columns, depth]: [&[Dim]; 4],
     ) -> Vec<Dim> {
-        let mut positions = vec![self.left_position(cx, batch, rows, depth)];
+        let mut positions = vec![self.left_position(em, batch, rows, depth)];
         if !right.is_packed() {
-            positions.push(self.right_position(cx, batch, columns, depth));
+            positions.push(self.right_position(em, batch, columns, depth));
         }
         positions
     }
@@ -387,70 +393,70 @@ impl<'p> Product<'p> {
         let epilogue = self.epilogue;
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let range = [builder.params()[0], builder.params()[1]];
-        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut cx = Cx::new(&mut builder, &mut entry.shared, &frame.scope, home);
-        let output = cx.parameter(Ty::PTR, Arg::Output);
-        let sizes = self.sizes_in(&mut cx);
-        let [batch0, rows0, columns0, depth0] = sizes.any_index(&mut cx);
-        let batch = cx.nest(&sizes.batch, &[], &mut |cx, i| {
-            let mut positions = epilogue.positions(cx, &self.out_index(i, &rows0, &columns0));
-            positions.extend(self.positions(cx, right, [i, &rows0, &columns0, &depth0]));
+        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut em = ElementEmitter::new(&mut builder, &mut entry.state, &frame.scope, site);
+        let output = em.parameter(Ty::PTR, Arg::Output);
+        let sizes = self.sizes_in(&mut em);
+        let [batch0, rows0, columns0, depth0] = sizes.any_index(&mut em);
+        let batch = em.nest(&sizes.batch, &[], &mut |em, i| {
+            let mut positions = epilogue.positions(em, &self.out_index(i, &rows0, &columns0));
+            positions.extend(self.positions(em, right, [i, &rows0, &columns0, &depth0]));
             positions
         });
-        let rows = cx.nest(&sizes.rows, &[], &mut |cx, i| {
-            let mut positions = epilogue.positions(cx, &self.out_index(&batch0, i, &columns0));
-            positions.push(self.left_position(cx, &batch0, i, &depth0));
+        let rows = em.nest(&sizes.rows, &[], &mut |em, i| {
+            let mut positions = epilogue.positions(em, &self.out_index(&batch0, i, &columns0));
+            positions.push(self.left_position(em, &batch0, i, &depth0));
             positions
         });
         let mut row_loops = rows.loops.clone();
-        let height = i64::from(Tile::new(cx.shared.context.machine, cx.dtype(epilogue.product), &Dim::ONE).rows);
-        let most = NEAR_BYTES / scalar::memory(cx.dtype(self.right.0)).size();
+        let height = i64::from(Tile::new(em.state.context.machine, em.dtype(epilogue.product), &Dim::ONE).rows);
+        let most = NEAR_BYTES / scalar::memory(em.dtype(self.right.0)).size();
         let stays_near = Dim::product(sizes.columns.iter().chain(&sizes.depth)).as_const().is_some_and(|n| n <= most);
         let neighbours = stays_near.then(|| last_of(&row_loops, 2 * height)).flatten();
         let (row, count) = match neighbours.or_else(|| longest(&row_loops)) {
             Some(at) => row_loops.remove(at),
-            None => (cx.variable(&Dim::ONE), Dim::ONE),
+            None => (em.variable(&Dim::ONE), Dim::ONE),
         };
-        let at = Rows { batch: &batch.index, index: &rows.index, row, count, most: None };
+        let at = RowNest { batch: &batch.index, index: &rows.index, row, count, most: None };
         let (gemm, column_loops, columns) =
-            self.gemm(&mut cx, &sizes, &at, right, &mut |cx, out| epilogue.sink(cx, output, out));
-        let in_place = epilogue.in_place(&mut cx, &self.out_index(&batch.index, &rows.index, &columns));
+            self.gemm(&mut em, &sizes, &at, right, &mut |em, out| epilogue.sink(em, output, out));
+        let in_place = epilogue.in_place(&mut em, &self.out_index(&batch.index, &rows.index, &columns));
         let outer: Vec<_> = [&batch.loops[..], &column_loops, &row_loops].concat();
         let extent = gemm.units(&outer);
-        let unit = cx.variable(&extent);
-        let round = cx.shared.round.filter(|_| gemm.may_have_few_rows()).map(|v| cx.parameter(Ty::I64, Arg::Entry(v)));
-        cx.range(&unit.clone(), range[0], range[1], &[], |cx, _| {
+        let unit = em.variable(&extent);
+        let round = em.state.round.filter(|_| gemm.may_have_few_rows()).map(|v| em.parameter(Ty::I64, Arg::Entry(v)));
+        em.range(&unit.clone(), range[0], range[1], &[], |em, _| {
             if let Some(round) = round {
-                let at = there_and_back(cx, round, range, &unit);
-                cx.symbols.insert(unit.clone(), at);
+                let at = there_and_back(em, round, range, &unit);
+                em.symbols.insert(unit.clone(), at);
             }
-            gemm.unit(cx, &outer, &unit);
+            gemm.unit(em, &outer, &unit);
             vec![]
         });
         let work = gemm.work();
-        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
         Kernel { function: builder.finish("contract", vec![]), args, extent, work, in_place }
     }
 
     /// The product of some rows, the loops over columns around it, and the index of its columns. `sink` says where its elements go.
     pub(super) fn gemm(
         &self,
-        cx: &mut Cx<'_>,
+        em: &mut ElementEmitter<'_>,
         sizes: &Sizes,
-        rows: &Rows<'_>,
+        rows: &RowNest<'_>,
         right: &Right,
-        sink: &mut dyn FnMut(&mut Cx<'_>, &[Dim]) -> Sink,
+        sink: &mut dyn FnMut(&mut ElementEmitter<'_>, &[Dim]) -> Sink,
     ) -> (Gemm, Vec<(Sym, Dim)>, Vec<Dim>) {
-        let packed = right.parameter(cx);
-        let dtype = cx.dtype(self.epilogue.product);
-        let [batch0, rows0, columns0, _] = sizes.any_index(cx);
-        let columns = self.column_loops(cx, sizes, packed.is_some());
-        let depth = cx.nest(&sizes.depth, &[], &mut |cx, i| self.positions(cx, right, [&batch0, &rows0, &columns0, i]));
-        let panels = self.panels(cx, sizes, &columns);
+        let packed = right.parameter(em);
+        let dtype = em.dtype(self.epilogue.product);
+        let [batch0, rows0, columns0, _] = sizes.any_index(em);
+        let columns = self.column_loops(em, sizes, packed.is_some());
+        let depth = em.nest(&sizes.depth, &[], &mut |em, i| self.positions(em, right, [&batch0, &rows0, &columns0, i]));
+        let panels = self.panels(em, sizes, &columns);
         let mut column_loops = columns.loops.clone();
-        let (column, count) = column_loops.pop().unwrap_or_else(|| (cx.variable(&Dim::ONE), Dim::ONE));
-        let (a_buffer, a_position) = cx.resolve(self.left.0, &self.left.1.index(rows.batch, rows.index, &depth.index));
-        let (panel, within) = (cx.fresh(false), cx.fresh(false));
+        let (column, count) = column_loops.pop().unwrap_or_else(|| (em.variable(&Dim::ONE), Dim::ONE));
+        let (a_buffer, a_position) = em.resolve(self.left.0, &self.left.1.index(rows.batch, rows.index, &depth.index));
+        let (panel, within) = (em.fresh(false), em.fresh(false));
         let b = match packed {
             Some(pointer) => {
                 let round: Vec<Dim> = column_loops.iter().map(|(s, _)| Dim::sym(s.clone())).collect();
@@ -461,31 +467,36 @@ impl<'p> Product<'p> {
                 let position = panels.position(&batch, &outer, &panel, &depth, &within);
                 let (stored, widen) = right.widen.clone().map_or((dtype, None), |(d, f)| (d, Some(f)));
                 let grouped = panels.steps > 1;
-                Place { widen, padded: true, grouped, ..Place::fixed(pointer, stored, position, panels.length()) }
+                MemoryOperand {
+                    widen,
+                    padded: true,
+                    grouped,
+                    ..MemoryOperand::fixed(pointer, stored, position, panels.length())
+                }
             }
             None => {
                 let at = self.right.1.index(rows.batch, &columns.index, &depth.index);
-                let (buffer, position) = cx.resolve(self.right.0, &at);
+                let (buffer, position) = em.resolve(self.right.0, &at);
                 let here = &(&Dim::sym(panel.clone()) * &Dim::Const(panels.width)) + &Dim::sym(within.clone());
-                let place = cx.place(buffer, position.subst(&|s| (*s == column).then(|| here.clone())));
-                Place { widen: self.widening(), ..place }
+                let place = em.place(buffer, position.subst(&|s| (*s == column).then(|| here.clone())));
+                MemoryOperand { widen: self.widening(), ..place }
             }
         };
         let gemm = Gemm {
-            a: Place { widen: self.widening(), ..cx.place(a_buffer, a_position) },
+            a: MemoryOperand { widen: self.widening(), ..em.place(a_buffer, a_position) },
             b,
-            out: sink(cx, &self.out_index(rows.batch, rows.index, &columns.index)),
+            out: sink(em, &self.out_index(rows.batch, rows.index, &columns.index)),
             row: rows.row.clone(),
             rows: rows.count.clone(),
             most_rows: rows.most,
-            tile: Tile::new(cx.shared.context.machine, dtype, &count),
+            tile: Tile::new(em.state.context.machine, dtype, &count),
             column,
             panel,
             within,
             columns: count,
             depth: depth.loops,
             at_once: panels.steps,
-            rectified: is_rectified(cx.scope.func, self.left.0) && self.right_is_finite(cx),
+            rectified: is_rectified(em.scope.func, self.left.0) && self.right_is_finite(em),
         };
         (gemm, column_loops, columns.index)
     }
@@ -493,20 +504,20 @@ impl<'p> Product<'p> {
 
 impl Sizes {
     /// Variables for any index of the batch, the rows, the columns and the depth.
-    pub(super) fn any_index(&self, cx: &mut Cx<'_>) -> [Vec<Dim>; 4] {
-        [&self.batch, &self.rows, &self.columns, &self.depth].map(|sizes| some(cx, sizes))
+    pub(super) fn any_index(&self, em: &mut ElementEmitter<'_>) -> [Vec<Dim>; 4] {
+        [&self.batch, &self.rows, &self.columns, &self.depth].map(|sizes| some(em, sizes))
     }
 }
 
 /// Units in reverse order in every other round of a loop: what few rows are multiplied with may be larger than a cache, and is read from where the round before
 /// ended.
-fn there_and_back(cx: &mut Cx<'_>, round: V, [begin, end]: [V; 2], unit: &Sym) -> V {
-    let (one, there) = (cx.b.i64(1), cx.symbol(unit));
-    let (both, odd) = (cx.b.add(begin, end), cx.b.and(round, one));
-    let last = cx.b.sub(both, one);
-    let back = cx.b.sub(last, there);
-    let is_odd = cx.b.compare(Compare::Eq, odd, one);
-    cx.b.select(is_odd, back, there)
+fn there_and_back(em: &mut ElementEmitter<'_>, round: V, [begin, end]: [V; 2], unit: &Sym) -> V {
+    let (one, there) = (em.b.i64(1), em.symbol(unit));
+    let (both, odd) = (em.b.add(begin, end), em.b.and(round, one));
+    let last = em.b.sub(both, one);
+    let back = em.b.sub(last, there);
+    let is_odd = em.b.compare(Compare::Eq, odd, one);
+    em.b.select(is_odd, back, there)
 }
 
 /// The last loop of so many rounds: its rows are neighbours in memory.
@@ -523,11 +534,11 @@ fn longest(loops: &[(Sym, Dim)]) -> Option<usize> {
 }
 
 /// Variables for any index of these sizes.
-fn some(cx: &mut Cx<'_>, sizes: &[Dim]) -> Vec<Dim> {
-    sizes.iter().map(|d| Dim::sym(cx.variable(d))).collect()
+fn some(em: &mut ElementEmitter<'_>, sizes: &[Dim]) -> Vec<Dim> {
+    sizes.iter().map(|d| Dim::sym(em.variable(d))).collect()
 }
 
-impl Cx<'_> {
+impl ElementEmitter<'_> {
     /// Where a view of a buffer reads: the buffer and the position.
     pub(crate) fn resolve(&mut self, v: Value, index: &[Dim]) -> (Value, Dim) {
         let (mut v, mut index) = (v, index.to_vec());
@@ -554,15 +565,15 @@ impl Cx<'_> {
     }
 
     /// The elements of a stored node, by their position in it.
-    pub(crate) fn place(&mut self, v: Value, position: Dim) -> Place {
+    pub(crate) fn place(&mut self, v: Value, position: Dim) -> MemoryOperand {
         let dtype = self.dtype(v);
         match self.locals.get(&v).cloned() {
             Some(Local { pointer, start, length, .. }) => {
-                Place { changes: true, ..Place::fixed(pointer, dtype, &position - &start, length) }
+                MemoryOperand { changes: true, ..MemoryOperand::fixed(pointer, dtype, &position - &start, length) }
             }
             None => {
                 let (pointer, length) = (self.pointer(v), self.length(v));
-                Place::fixed(pointer, dtype, position, length)
+                MemoryOperand::fixed(pointer, dtype, position, length)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Maps over the result of a product (a contraction, convolution or window) that are computed where the product would be stored: the kernel of the product
 //! asks for the value of the map, its *root*, at every index, and answers for the product itself from its accumulators. No buffer lies between.
 use super::{
-    cx::{Cx, Local},
+    element::{ElementEmitter, Local},
     index::{linear, reshaped},
     nest::{Lanes, Reads, fitting_lanes},
     pointwise::read_where_written,
@@ -61,56 +61,56 @@ impl Epilogue {
     }
 
     /// The index of the root for an index of the product.
-    fn index(&self, cx: &mut Cx<'_>, at: &[Dim]) -> Vec<Dim> {
+    fn index(&self, em: &mut ElementEmitter<'_>, at: &[Dim]) -> Vec<Dim> {
         match &self.order {
             Order::Axes(axes) => axes.iter().map(|a| a.map_or(Dim::ZERO, |a| at[a].clone())).collect(),
             Order::Memory => {
-                let (shape, root_shape) = (cx.shape(self.product), cx.shape(self.root));
-                reshaped(at, &shape, &root_shape, &cx.extents, cx.shared)
+                let (shape, root_shape) = (em.shape(self.product), em.shape(self.root));
+                reshaped(at, &shape, &root_shape, &em.extents, em.state)
             }
         }
     }
 
-    fn reads(&self, cx: &mut Cx<'_>, at: &[Dim]) -> (Reads, Dim) {
-        let index = self.index(cx, at);
+    fn reads(&self, em: &mut ElementEmitter<'_>, at: &[Dim]) -> (Reads, Dim) {
+        let index = self.index(em, at);
         let mut reads = Reads::default();
-        cx.reads(self.root, &index, &mut reads);
-        let shape = cx.shape(self.root);
+        em.reads(self.root, &index, &mut reads);
+        let shape = em.shape(self.root);
         (reads, linear(&index, &shape))
     }
 
     /// The addresses that finishing the element of the product at an index reads and writes.
-    pub(crate) fn positions(&self, cx: &mut Cx<'_>, at: &[Dim]) -> Vec<Dim> {
-        let (mut reads, to) = self.reads(cx, at);
+    pub(crate) fn positions(&self, em: &mut ElementEmitter<'_>, at: &[Dim]) -> Vec<Dim> {
+        let (mut reads, to) = self.reads(em, at);
         reads.positions.push(to);
         reads.positions
     }
 
     /// What the root may take the memory of: nothing that the product reads as well.
-    pub(crate) fn in_place(&self, cx: &mut Cx<'_>, at: &[Dim]) -> Vec<Value> {
-        let (reads, to) = self.reads(cx, at);
+    pub(crate) fn in_place(&self, em: &mut ElementEmitter<'_>, at: &[Dim]) -> Vec<Value> {
+        let (reads, to) = self.reads(em, at);
         let mut candidates = read_where_written(&reads, &to);
         let mut of_product = Reads::default();
-        for &x in &cx.scope.func.node(self.product).args {
-            let index: Vec<Dim> = cx.shape(x).iter().map(|n| Dim::sym(cx.variable(n))).collect();
-            cx.reads(x, &index, &mut of_product);
+        for &x in &em.scope.func.node(self.product).args {
+            let index: Vec<Dim> = em.shape(x).iter().map(|n| Dim::sym(em.variable(n))).collect();
+            em.reads(x, &index, &mut of_product);
         }
         candidates.retain(|v| of_product.buffers.iter().all(|(b, _)| b != v));
         candidates
     }
 
     /// The end of a kernel that computes the product at an index over its loop variables.
-    pub(crate) fn sink(&self, cx: &mut Cx<'_>, pointer: V, at: &[Dim]) -> Sink {
-        let shape = cx.shape(self.root);
+    pub(crate) fn sink(&self, em: &mut ElementEmitter<'_>, pointer: V, at: &[Dim]) -> Sink {
+        let shape = em.shape(self.root);
         let (row, length) = (shape.last().cloned().unwrap_or(Dim::ONE), Dim::product(&shape));
-        self.sink_in(cx, Local { pointer, start: Dim::ZERO, row, length }, at)
+        self.sink_in(em, Local { pointer, start: Dim::ZERO, row, length }, at)
     }
 
     /// The end of a kernel that keeps a part of the root only.
-    pub(crate) fn sink_in(&self, cx: &mut Cx<'_>, to: Local, at: &[Dim]) -> Sink {
-        let (mut reads, position) = self.reads(cx, at);
+    pub(crate) fn sink_in(&self, em: &mut ElementEmitter<'_>, to: Local, at: &[Dim]) -> Sink {
+        let (mut reads, position) = self.reads(em, at);
         reads.positions.push(position);
-        let index = self.index(cx, at);
+        let index = self.index(em, at);
         Sink { product: self.product, root: self.root, to, index, scalars_only: reads.scalars_only, reads }
     }
 }
@@ -133,8 +133,8 @@ pub(crate) struct Sink {
 
 impl Sink {
     /// The element type of the product.
-    pub(crate) fn dtype(&self, cx: &Cx<'_>) -> DType {
-        cx.dtype(self.product)
+    pub(crate) fn dtype(&self, em: &ElementEmitter<'_>) -> DType {
+        em.dtype(self.product)
     }
 
     /// Does all that finishing elements along a column reads and writes lie one after the other? Then vectors may have any number of lanes.
@@ -149,31 +149,31 @@ impl Sink {
     }
 
     /// Finish and store the elements (one per lane) that the product has in `x`, at the index that `names` makes of the loop variables.
-    pub(crate) fn put(&self, cx: &mut Cx<'_>, names: &Names<'_>, x: V) {
+    pub(crate) fn put(&self, em: &mut ElementEmitter<'_>, names: &Names<'_>, x: V) {
         let index: Vec<Dim> = self.index.iter().map(|d| d.subst(names)).collect();
-        cx.given = Some((self.product, x));
-        let y = cx.value(self.root, &index);
-        cx.given = None;
-        cx.store_in(self.root, &index, &self.to, y);
+        em.given = Some((self.product, x));
+        let y = em.value(self.root, &index);
+        em.given = None;
+        em.store_in(self.root, &index, &self.to, y);
     }
 
     /// Finish elements that lie in memory of the kernel, as numbers: those of the columns `first..end`, of which the first is at `position`.
     pub(crate) fn put_row(
         &self,
-        cx: &mut Cx<'_>,
+        em: &mut ElementEmitter<'_>,
         (column, names, columns): (&Sym, &Names<'_>, &Dim),
         (first, end): (V, V),
         (memory, position, ty): (V, V, Ty),
     ) {
-        let var = cx.variable(columns);
+        let var = em.variable(columns);
         let lanes = Lanes { most: self.lanes(columns, ty.lanes), masked: false };
-        cx.by_vectors(&var.clone(), (first, end), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
-            let here = cx.symbol(&var);
-            let offset = cx.b.sub(here, first);
-            let at = cx.b.add(position, offset);
-            let x = cx.b.load(Ty::vector(ty.elem, cx.lanes), memory, at);
+        em.by_vectors(&var.clone(), (first, end), lanes, &[], &mut |_, _| vec![], &mut |em, _| {
+            let here = em.symbol(&var);
+            let offset = em.b.sub(here, first);
+            let at = em.b.add(position, offset);
+            let x = em.b.load(Ty::vector(ty.elem, em.lanes), memory, at);
             let names = |s: &Sym| if s == column { Some(Dim::sym(var.clone())) } else { names(s) };
-            self.put(cx, &names, x);
+            self.put(em, &names, x);
             vec![]
         });
     }

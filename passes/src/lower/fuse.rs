@@ -3,8 +3,8 @@
 //! Views get one only if somebody needs the elements in order, or if a long chain of them would make addresses too long. A map, gather or reduction is computed inside its consumer if that is the only kernel
 //! that wants it and doing so repeats no work that matters. The order is from the last node to the first: all consumers are decided before.
 //! A product that one stored map wants, each element once, is computed inside of it too: its kernel becomes the product's (`epilogue.rs`).
-mod companions;
 mod order;
+mod siblings;
 mod traffic;
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     entry::only_reads_first,
     epilogue::{Epilogue, Order},
     index::{mentions, view_index},
-    shared::Shared,
+    state::LowerState,
     work_of,
 };
 use crate::{
@@ -99,38 +99,38 @@ pub(crate) struct Fusion {
     /// What is computed inside of the kernels of products, by the product.
     pub attentions: HashMap<Value, Attention>,
     /// For each stored node that another one's kernel computes as well: that other one.
-    pub led: BTreeMap<Value, Value>,
+    pub leaders: BTreeMap<Value, Value>,
 }
 
 impl Fusion {
     /// The node whose kernel computes a stored node.
     pub(crate) fn leader(&self, v: Value) -> Value {
-        self.led.get(&v).copied().unwrap_or(v)
+        self.leaders.get(&v).copied().unwrap_or(v)
     }
 
     /// The stored nodes that a node's kernel computes besides it, in order.
-    pub(crate) fn companions(&self, v: Value) -> Vec<Value> {
-        let mut all: Vec<Value> = self.led.iter().filter(|(_, leader)| **leader == v).map(|(m, _)| *m).collect();
+    pub(crate) fn siblings(&self, v: Value) -> Vec<Value> {
+        let mut all: Vec<Value> = self.leaders.iter().filter(|(_, leader)| **leader == v).map(|(m, _)| *m).collect();
         all.sort_unstable();
         all
     }
 }
 
 /// Decide for a function of which `results` have to be in memory.
-pub(crate) fn fuse(func: &Func, results: &[Value], shared: &mut Shared) -> Fusion {
-    Fuser::new(func, shared).run(results)
+pub(crate) fn fuse(func: &Func, results: &[Value], state: &mut LowerState) -> Fusion {
+    Fuser::new(func, state).run(results)
 }
 
 pub(super) struct Fuser<'f> {
     pub func: &'f Func,
-    shared: &'f mut Shared,
+    state: &'f mut LowerState,
     pub uses: Vec<Vec<(Value, usize)>>,
     stored: Vec<bool>,
     needs: Vec<Need>,
-    homes: Vec<BTreeSet<Value>>,
-    /// The indices at which a node is wanted, over the variables of its home.
+    roots: Vec<BTreeSet<Value>>,
+    /// The indices at which a node is wanted, over the variables of its root.
     wanted: Vec<Vec<Vec<Dim>>>,
-    /// The variables of a home in the order of its loops.
+    /// The variables of a root in the order of its loops.
     domains: HashMap<Value, Vec<Dim>>,
     members: HashMap<Value, usize>,
     epilogues: HashMap<Value, Epilogue>,
@@ -148,7 +148,7 @@ pub(super) struct Fuser<'f> {
 }
 
 impl<'f> Fuser<'f> {
-    fn new(func: &'f Func, shared: &'f mut Shared) -> Fuser<'f> {
+    fn new(func: &'f Func, state: &'f mut LowerState) -> Fuser<'f> {
         let n = func.nodes().len();
         let mut uses = vec![Vec::new(); n];
         for (v, node) in func.values() {
@@ -180,11 +180,11 @@ impl<'f> Fuser<'f> {
         }
         Fuser {
             func,
-            shared,
+            state,
             uses,
             stored: vec![false; n],
             needs: vec![Need::Elements; n],
-            homes: vec![BTreeSet::new(); n],
+            roots: vec![BTreeSet::new(); n],
             wanted: vec![vec![]; n],
             domains: HashMap::new(),
             members: HashMap::new(),
@@ -207,32 +207,32 @@ impl<'f> Fuser<'f> {
             self.stored[at] = self.decide(v, results.contains(&v));
             if self.stored[at] {
                 self.wanted[at].clear();
-                self.homes[at].clear();
+                self.roots[at].clear();
             }
         }
-        let led = self.companions(results);
+        let leaders = self.siblings(results);
         let mut reads = self.reads();
-        for (member, leader) in &led {
+        for (member, leader) in &leaders {
             let own = std::mem::take(&mut reads[member.0 as usize]);
             reads[leader.0 as usize].extend(own);
         }
-        for (member, leader) in &led {
+        for (member, leader) in &leaders {
             reads[leader.0 as usize].remove(member);
         }
-        Fusion { stored: self.stored, reads, epilogues: self.epilogues, attentions: self.attentions, led }
+        Fusion { stored: self.stored, reads, epilogues: self.epilogues, attentions: self.attentions, leaders }
     }
 
     /// Let what a product sums over be computed inside of its kernel, if that is a function of the rows of another product. To what is computed
-    /// on the way, the first product is the home.
+    /// on the way, the first product is the root.
     fn look_for_attention(&mut self, v: Value) {
-        if self.shared.context.leaves_out(ATTENTION) || self.inner.contains(&v) {
+        if self.state.context.leaves_out(ATTENTION) || self.inner.contains(&v) {
             return;
         }
         let Some(attention) = Attention::find(self, v) else { return };
-        let (top, home) = (self.func.node(v).args[0], attention.scores.value);
-        self.homes[top.0 as usize].insert(home);
+        let (top, root) = (self.func.node(v).args[0], attention.scores.value);
+        self.roots[top.0 as usize].insert(root);
         self.wanted[top.0 as usize].push(attention.variables.clone());
-        self.domains.insert(home, attention.variables.clone());
+        self.domains.insert(root, attention.variables.clone());
         self.inner.extend(&attention.members);
         self.attentions.insert(v, attention);
     }
@@ -250,7 +250,7 @@ impl<'f> Fuser<'f> {
 
     pub(super) fn shape(&mut self, v: Value) -> Vec<Dim> {
         match self.func.ty(v) {
-            Type::Tensor(t) => t.shape.iter().map(|d| self.shared.size(d)).collect(),
+            Type::Tensor(t) => t.shape.iter().map(|d| self.state.size(d)).collect(),
             _ => vec![],
         }
     }
@@ -272,20 +272,20 @@ impl<'f> Fuser<'f> {
             // What products widen they read as it is.
             let is_read = self.uses[u].iter().any(|u| self.widens(u.0));
             let own = if is_read { self.needs[u] } else { need(op, operand) };
-            let (homes, need, indices) = if inline && is_product(op) {
+            let (roots, need, indices) = if inline && is_product(op) {
                 let shape = self.shape(v);
-                (self.homes[u].clone(), own, vec![self.variables(&shape)])
+                (self.roots[u].clone(), own, vec![self.variables(&shape)])
             } else if inline {
                 // What is wanted of a view is wanted of its operand.
                 let need = if is_view(op) { self.needs[u] } else { own };
                 let through = self.wanted[u].clone();
                 let indices = through.iter().map(|i| self.operand_index(user, operand, i)).collect();
-                (self.homes[u].clone(), need, indices)
+                (self.roots[u].clone(), need, indices)
             } else {
                 let index = self.domain_index(user, operand, v);
                 (BTreeSet::from([user]), own, vec![index])
             };
-            self.homes[at].extend(homes);
+            self.roots[at].extend(roots);
             self.needs[at] = self.needs[at].max(need);
             for i in indices {
                 if !self.wanted[at].contains(&i) {
@@ -353,7 +353,7 @@ impl<'f> Fuser<'f> {
             }
             op => {
                 let of = self.shape(v);
-                view_index(op, &of, index, &self.extents, self.shared).expect("a view")
+                view_index(op, &of, index, &self.extents, self.state).expect("a view")
             }
         }
     }
@@ -400,26 +400,26 @@ impl<'f> Fuser<'f> {
         if scalar && light && self.scalar_members[at] <= MAX_SCALAR_MEMBERS {
             return false;
         }
-        if self.homes[at].len() != 1 {
+        if self.roots[at].len() != 1 {
             return !self.is_as_good_as_stored(v);
         }
-        let home = *self.homes[at].first().expect("one home");
-        if *self.members.get(&home).unwrap_or(&0) >= MAX_MEMBERS || self.wanted[at].len() > 4 {
+        let root = *self.roots[at].first().expect("one root");
+        if *self.members.get(&root).unwrap_or(&0) >= MAX_MEMBERS || self.wanted[at].len() > 4 {
             return true;
         }
         let inline = match &node.op {
-            Op::Reduce { .. } => self.reduction_fits(v, home),
-            _ if self.lookups[at] >= MAX_LOOKUPS && !self.looked_up_once(v, home) => false,
-            Op::Map { f } if self.repeats_work(v, f, home) => false,
+            Op::Reduce { .. } => self.reduction_fits(v, root),
+            _ if self.lookups[at] >= MAX_LOOKUPS && !self.looked_up_once(v, root) => false,
+            Op::Map { f } if self.repeats_work(v, f, root) => false,
             // Better the end of a product than a part of what cannot be one.
-            Op::Map { .. } => self.order_in(v, home).is_some() || !self.ends_product(v),
+            Op::Map { .. } => self.order_in(v, root).is_some() || !self.ends_product(v),
             _ => true,
         };
         if inline {
             if matches!(node.op, Op::Reduce { .. }) {
-                self.reducing.insert(home);
+                self.reducing.insert(root);
             }
-            *self.members.entry(home).or_insert(0) += 1;
+            *self.members.entry(root).or_insert(0) += 1;
         }
         !inline
     }
@@ -445,13 +445,13 @@ impl<'f> Fuser<'f> {
             Op::Gather { axis, .. } if self.rank(node.args[0]) > *axis as usize + 1 => bytes(&node.args[1]),
             _ => return false,
         };
-        let in_inner_loop = |home: Value| {
-            let last = self.domains.get(&home).and_then(|d| d.iter().rev().find_map(Dim::as_sym));
+        let in_inner_loop = |root: Value| {
+            let last = self.domains.get(&root).and_then(|d| d.iter().rev().find_map(Dim::as_sym));
             last.is_some_and(|s| self.wanted[v.0 as usize].iter().flatten().any(|d| mentions(d, s)))
         };
         read <= bytes(&v)
             && self.work_from_inputs(v).is_some_and(|work| work <= MAX_RECOMPUTED)
-            && self.homes[v.0 as usize].iter().all(|&home| !in_inner_loop(home) || self.repeats_nothing(v, home))
+            && self.roots[v.0 as usize].iter().all(|&root| !in_inner_loop(root) || self.repeats_nothing(v, root))
     }
 
     /// The work to compute an element of a node, if all it takes are lookups and light functions of inputs and constants.
@@ -470,28 +470,28 @@ impl<'f> Fuser<'f> {
         Some(all)
     }
 
-    /// Let a product be computed inside of its home, if that is possible.
+    /// Let a product be computed inside of its root, if that is possible.
     fn becomes_part(&mut self, v: Value) -> bool {
-        let home = match (self.needs[v.0 as usize], self.homes[v.0 as usize].first()) {
-            (Need::Elements, Some(home)) if self.homes[v.0 as usize].len() == 1 => *home,
+        let root = match (self.needs[v.0 as usize], self.roots[v.0 as usize].first()) {
+            (Need::Elements, Some(root)) if self.roots[v.0 as usize].len() == 1 => *root,
             _ => return false,
         };
-        let Some(order) = self.order_in(v, home) else { return false };
-        self.epilogues.insert(home, Epilogue { product: v, root: home, order });
+        let Some(order) = self.order_in(v, root) else { return false };
+        self.epilogues.insert(root, Epilogue { product: v, root, order });
         true
     }
 
-    /// How the elements of a home follow from those of a node, if it could be the product that the home's kernel computes.
-    fn order_in(&mut self, v: Value, home: Value) -> Option<Order> {
-        let op = &self.func.node(home).op;
-        let taken = self.epilogues.contains_key(&home) || self.reducing.contains(&home);
+    /// How the elements of a root follow from those of a node, if it could be the product that the root's kernel computes.
+    fn order_in(&mut self, v: Value, root: Value) -> Option<Order> {
+        let op = &self.func.node(root).op;
+        let taken = self.epilogues.contains_key(&root) || self.reducing.contains(&root);
         if taken || !(is_view(op) || matches!(op, Op::Map { .. })) {
             return None;
         }
         let [index] = &self.wanted[v.0 as usize][..] else { return None };
-        let (index, domain) = (index.clone(), self.domains.get(&home)?.clone());
-        let (shape, home_shape) = (self.shape(v), self.shape(home));
-        Order::of(&index, &shape, &domain, &home_shape)
+        let (index, domain) = (index.clone(), self.domains.get(&root)?.clone());
+        let (shape, root_shape) = (self.shape(v), self.shape(root));
+        Order::of(&index, &shape, &domain, &root_shape)
     }
 
     /// Is a node what all states of several loops begin with? Then they read the same memory, and have nothing to fill.
@@ -538,13 +538,13 @@ impl<'f> Fuser<'f> {
         products.iter().any(only_here)
     }
 
-    /// Is a reduction wanted once per round of the outer loops of its home, and at the same index everywhere?
-    fn reduction_fits(&self, v: Value, home: Value) -> bool {
-        let Some(domain) = self.domains.get(&home) else { return false };
-        if self.epilogues.contains_key(&home) {
+    /// Is a reduction wanted once per round of the outer loops of its root, and at the same index everywhere?
+    fn reduction_fits(&self, v: Value, root: Value) -> bool {
+        let Some(domain) = self.domains.get(&root) else { return false };
+        if self.epilogues.contains_key(&root) {
             return false;
         }
-        if !matches!(self.func.node(home).op, Op::Map { .. } | Op::Reduce { .. }) {
+        if !matches!(self.func.node(root).op, Op::Map { .. } | Op::Reduce { .. }) {
             return false;
         }
         let Some(prefix) = self.prefix(v, domain) else { return false };
@@ -570,14 +570,14 @@ impl<'f> Fuser<'f> {
         length
     }
 
-    /// Does a node have other elements for every element of its home, or the same ones for all lanes of a vector?
-    fn looked_up_once(&self, v: Value, home: Value) -> bool {
-        let Some(domain) = self.domains.get(&home) else { return true };
+    /// Does a node have other elements for every element of its root, or the same ones for all lanes of a vector?
+    fn looked_up_once(&self, v: Value, root: Value) -> bool {
+        let Some(domain) = self.domains.get(&root) else { return true };
         let mentioned = |s: &Sym| self.wanted[v.0 as usize].iter().all(|index| index.iter().any(|d| mentions(d, s)));
-        let reduces = matches!(self.func.node(home).op, Op::Reduce { .. });
+        let reduces = matches!(self.func.node(root).op, Op::Reduce { .. });
         let is_vector = |s: &Sym| {
             let lanes = self.extents[s].as_const().and_then(|n| u32::try_from(n).ok());
-            reduces && lanes.is_some_and(|n| n.is_power_of_two() && n <= self.shared.context.machine.lanes(8))
+            reduces && lanes.is_some_and(|n| n.is_power_of_two() && n <= self.state.context.machine.lanes(8))
         };
         let mut variables = domain.iter().filter_map(Dim::as_sym).rev();
         variables.next().is_none_or(|last| mentioned(last) || is_vector(last)) && variables.all(mentioned)
@@ -585,19 +585,19 @@ impl<'f> Fuser<'f> {
 
     /// Is a map computed again and again although that matters? Indices had better be in memory, which is where they are loaded from one by one, unless all
     /// lanes of a vector want the same.
-    fn repeats_work(&self, v: Value, f: &Scalar, home: Value) -> bool {
+    fn repeats_work(&self, v: Value, f: &Scalar, root: Value) -> bool {
         let is_index =
             |(user, operand): &(Value, usize)| matches!(self.func.node(*user).op, Op::Gather { .. }) && *operand == 1;
-        let innermost = self.domains.get(&home).and_then(|domain| domain.iter().filter_map(Dim::as_sym).next_back());
+        let innermost = self.domains.get(&root).and_then(|domain| domain.iter().filter_map(Dim::as_sym).next_back());
         let differs = |s: &Sym| self.wanted[v.0 as usize].iter().flatten().any(|d| mentions(d, s));
         let index_again = || self.uses[v.0 as usize].iter().any(is_index) && innermost.is_some_and(differs);
-        !self.repeats_nothing(v, home) && (work_of(f) >= MAX_REPEATED || index_again())
+        !self.repeats_nothing(v, root) && (work_of(f) >= MAX_REPEATED || index_again())
     }
 
-    /// Is every element of an expensive map wanted about once? That is: in every round of the home's loops, or in those of the outer ones. Loops of
+    /// Is every element of an expensive map wanted about once? That is: in every round of the root's loops, or in those of the outer ones. Loops of
     /// reductions are inside of these.
-    fn repeats_nothing(&self, v: Value, home: Value) -> bool {
-        let Some(domain) = self.domains.get(&home) else { return true };
+    fn repeats_nothing(&self, v: Value, root: Value) -> bool {
+        let Some(domain) = self.domains.get(&root) else { return true };
         let loops: Vec<&Dim> = domain.iter().filter(|d| d.as_sym().is_some()).collect();
         let follows = |d: &Dim, of: &Dim| of.as_sym().is_some_and(|s| mentions(d, s));
         self.wanted[v.0 as usize].iter().all(|index| {

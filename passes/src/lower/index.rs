@@ -1,6 +1,6 @@
 //! Indices and addresses as symbolic expressions: loop variables are symbols of the same [`Dim`] normal form as sizes, so that what
 //! views do to indices (splitting, merging, permuting) cancels in the address instead of being computed.
-use super::{cx::Cx, shared::Shared};
+use super::{element::ElementEmitter, state::LowerState};
 use numrsc_ir::{
     Dim, Op,
     dim::{Atom, Range, Sym},
@@ -62,11 +62,11 @@ pub(crate) fn reshaped(
     from: &[Dim],
     to: &[Dim],
     extents: &HashMap<Sym, Dim>,
-    shared: &Shared,
+    state: &LowerState,
 ) -> Vec<Dim> {
     let mut at = Vec::with_capacity(to.len());
     let (mut done, mut made) = (0, 0);
-    while let Some((i, j)) = shared.same_product(&from[done..], &to[made..]) {
+    while let Some((i, j)) = state.same_product(&from[done..], &to[made..]) {
         at.extend(unravel(&linear(&index[done..done + i], &from[done..done + i]), &to[made..made + j], extents));
         (done, made) = (done + i, made + j);
     }
@@ -160,7 +160,7 @@ fn linear_in(x: &Dim, sym: &Sym) -> Option<(Dim, Dim)> {
     (!mentions(&coef, sym) && !mentions(&rest, sym)).then_some((coef, rest))
 }
 
-impl Cx<'_> {
+impl ElementEmitter<'_> {
     /// The value of an expression that is the same in every lane.
     pub(crate) fn uniform(&mut self, x: &Dim) -> V {
         if let Some(c) = x.as_const() {
@@ -199,7 +199,7 @@ impl Cx<'_> {
                 self.b.select(is_one, y, x)
             }
             Atom::TooLarge => {
-                self.shared.refuse("an index is too large an expression");
+                self.state.refuse("an index is too large an expression");
                 self.b.i64(0)
             }
         }
@@ -223,7 +223,7 @@ impl Cx<'_> {
             let first = &rest + &(&Dim::sym(lane.sym.clone()) * &Dim::Const(step));
             return Index::Steps(self.uniform(&first), step);
         }
-        Index::Lanes((0..self.lanes).map(|l| self.in_lane(l, |cx| cx.uniform(x))).collect())
+        Index::Lanes((0..self.lanes).map(|l| self.in_lane(l, |em| em.uniform(x))).collect())
     }
 
     /// Do something for one lane alone: the loop variable is that lane's.
@@ -288,7 +288,7 @@ pub(crate) fn view_index(
     of: &[Dim],
     index: &[Dim],
     extents: &HashMap<Sym, Dim>,
-    shared: &mut Shared,
+    state: &mut LowerState,
 ) -> Option<Vec<Dim>> {
     Some(match op {
         Op::Transpose { perm } => {
@@ -297,16 +297,16 @@ pub(crate) fn view_index(
             at
         }
         Op::Broadcast { shape, axes } => {
-            let to: Vec<Dim> = shape.iter().map(|d| shared.size(d)).collect();
+            let to: Vec<Dim> = shape.iter().map(|d| state.size(d)).collect();
             of.iter().zip(axes).map(|(n, &a)| broadcast_index(n, &to[a as usize], &index[a as usize])).collect()
         }
         Op::Slice { starts, steps, .. } => {
             let each = starts.iter().zip(steps).zip(index);
-            each.map(|((s, &step), i)| &shared.attribute(s) + &(i * &Dim::Const(step))).collect()
+            each.map(|((s, &step), i)| &state.attribute(s) + &(i * &Dim::Const(step))).collect()
         }
         Op::Reshape { shape } => {
-            let to: Vec<Dim> = shape.iter().map(|d| shared.size(d)).collect();
-            reshaped(index, &to, of, extents, shared)
+            let to: Vec<Dim> = shape.iter().map(|d| state.size(d)).collect();
+            reshaped(index, &to, of, extents, state)
         }
         _ => return None,
     })
@@ -331,14 +331,14 @@ mod tests {
 
     #[test]
     fn sizes_with_names_that_are_merged_leave_no_division_in_addresses() {
-        let mut shared = Shared::new(&Context::new(MACHINE));
+        let mut state = LowerState::new(&Context::new(MACHINE));
         let half = |s: &str| &Dim::sym(s).floor_div(&Dim::Const(2)) + &Dim::ONE;
         let (height, width) = (half("h"), half("w"));
-        let mut shape = |sizes: &[&Dim]| -> Vec<Dim> { sizes.iter().map(|d| shared.size(d)).collect() };
+        let mut shape = |sizes: &[&Dim]| -> Vec<Dim> { sizes.iter().map(|d| state.size(d)).collect() };
         let (channels, pixels) = (Dim::Const(120), &height * &width);
         let (flat, whole) = (shape(&[&channels, &pixels]), shape(&[&channels, &height, &width]));
         let (c, p) = (Dim::sym("c"), Dim::sym("p"));
-        let at = reshaped(&[c.clone(), p.clone()], &flat, &whole, &HashMap::new(), &shared);
+        let at = reshaped(&[c.clone(), p.clone()], &flat, &whole, &HashMap::new(), &state);
         assert_eq!(linear(&at, &whole), &(&(&c * &whole[1]) * &whole[2]) + &p);
     }
 }

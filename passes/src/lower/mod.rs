@@ -4,7 +4,7 @@ pub(crate) mod blocked;
 mod bounds;
 mod contract;
 mod conv;
-mod cx;
+mod element;
 mod entry;
 mod epilogue;
 mod fuse;
@@ -17,8 +17,8 @@ mod pointwise;
 mod reduce;
 mod scan;
 mod scatter;
-mod shared;
 mod sort;
+mod state;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -37,7 +37,7 @@ pub(crate) use bounds::{fits, limits};
 pub(crate) use contract::packs;
 pub use entry::{MemoryPlan, THREADS};
 pub(crate) use fuse::{Traffic, is_view};
-pub use tuning::{Choice, Tuning};
+pub use tuning::{Candidates, Tuning};
 pub use weights::{Piece, Sink, Stored, Weights};
 
 /// The name of what lowering does to attention: one kernel, in which no scores are written to memory.
@@ -57,8 +57,8 @@ pub struct Lowered {
     pub memory: MemoryPlan,
     /// Bytes that kernels read and write in one run, loops counted once, for typical sizes.
     pub moved: u64,
-    /// What there was to choose; empty without [`crate::Options::tuning`].
-    pub choices: Vec<Choice>,
+    /// What there was to choose; empty without [`crate::PassOptions::tuning`].
+    pub choices: Vec<Candidates>,
 }
 
 impl Lowered {
@@ -93,7 +93,7 @@ pub(crate) fn traffic(func: &Func, constant: &[bool], cx: &Context) -> Traffic {
             _ => node.args.iter().all(|a| free[a.0 as usize]),
         });
     }
-    let fusion = fuse::fuse(func, func.results(), &mut shared::Shared::new(cx));
+    let fusion = fuse::fuse(func, func.results(), &mut state::LowerState::new(cx));
     fusion.traffic(func, &|v| free[v.0 as usize])
 }
 

@@ -1,6 +1,6 @@
 //! Loop nests: which axes run together as one loop, and the loops themselves.
 use super::{
-    cx::{Cx, Home, Lane, View},
+    element::{ElementEmitter, Lane, Site, View},
     fuse::MAX_LOOKUPS,
     index::{divisor, is_tangled, linear, mentions, unravel},
     pointwise::step,
@@ -50,7 +50,7 @@ pub(crate) struct Reads {
     seen: HashSet<(Value, Vec<Dim>)>,
 }
 
-impl Cx<'_> {
+impl ElementEmitter<'_> {
     /// Loops for a shape. Neighbouring axes become one loop where no address becomes harder to compute by it; `reads` tells the addresses for
     /// an index, and nothing is merged across the axes in `cuts`.
     pub(crate) fn nest(
@@ -213,7 +213,7 @@ impl Cx<'_> {
     ) -> Vec<V> {
         let Some(((var, extent), rest)) = loops.split_first() else { return body(self, init) };
         let (low, high) = (self.b.i64(0), self.uniform(extent));
-        self.range(var, low, high, init, |cx, inside| cx.carry(rest, inside, body))
+        self.range(var, low, high, init, |em, inside| em.carry(rest, inside, body))
     }
 
     /// One loop from `low` to `high` that carries values.
@@ -255,30 +255,30 @@ impl Cx<'_> {
             let left = self.b.urem(count, step);
             middle = self.b.sub(high, left);
             let open = self.b.open_for(&carried);
-            let next = self.at_lanes(var, open.var, lanes, |cx| body(cx, &open.inside));
+            let next = self.at_lanes(var, open.var, lanes, |em| body(em, &open.inside));
             carried = self.b.close_for(open, low, middle, i64::from(lanes), next);
         }
         let no_rest = self.b.as_const(middle).is_some() && self.b.as_const(middle) == self.b.as_const(high);
         if masked && !no_rest {
             let open = self.b.open_for(&carried);
             let mask = self.lanes_below(open.var, high, lanes);
-            let next = self.at_some_lanes(var, open.var, lanes, Some(mask), |cx| body(cx, &open.inside));
+            let next = self.at_some_lanes(var, open.var, lanes, Some(mask), |em| body(em, &open.inside));
             carried = self.b.close_for(open, middle, high, i64::from(lanes), next);
         }
         let narrowed = narrow(self, &carried);
         if no_rest || masked {
             return narrowed;
         }
-        self.range(var, middle, high, &narrowed, |cx, inside| body(cx, inside))
+        self.range(var, middle, high, &narrowed, |em, inside| body(em, inside))
     }
 
     /// Are we in a kernel, where loops may be moved outward?
     pub(crate) fn in_kernel(&self) -> bool {
-        matches!(self.home, Home::Kernel { .. })
+        matches!(self.site, Site::Kernel { .. })
     }
 }
 
-impl Cx<'_> {
+impl ElementEmitter<'_> {
     /// Do something for so many values of a variable, from `first` on.
     pub(crate) fn at_lanes<R>(&mut self, var: &Sym, first: V, lanes: u32, f: impl FnOnce(&mut Self) -> R) -> R {
         self.at_some_lanes(var, first, lanes, None, f)
@@ -303,7 +303,7 @@ impl Cx<'_> {
     }
 }
 
-impl Cx<'_> {
+impl ElementEmitter<'_> {
     /// The lanes whose number, counted from `first`, is below a limit.
     pub(crate) fn lanes_below(&mut self, first: V, limit: V, lanes: u32) -> V {
         let left = self.b.sub(limit, first);
@@ -313,10 +313,8 @@ impl Cx<'_> {
 
     /// Lanes along a variable for what reads this.
     pub(crate) fn lanes_along(&self, var: &Sym, most: u32, reads: &Reads) -> Lanes {
-        let masked = self.shared.context.machine.masks
-            && !self.shared.context.options.sanitize
-            && most > 1
-            && reads.in_order(var);
+        let masked =
+            self.state.context.machine.masks && !self.state.context.options.sanitize && most > 1 && reads.in_order(var);
         Lanes { most, masked }
     }
 }
@@ -327,10 +325,10 @@ pub(crate) fn fitting_lanes(extent: &Dim, most: u32) -> u32 {
     rounds.map_or(most, |n| most.min(1 << n.ilog2()))
 }
 
-fn restore(cx: &mut Cx<'_>, var: &Sym, before: Option<V>) {
+fn restore(em: &mut ElementEmitter<'_>, var: &Sym, before: Option<V>) {
     match before {
-        Some(v) => cx.symbols.insert(var.clone(), v),
-        None => cx.symbols.remove(var),
+        Some(v) => em.symbols.insert(var.clone(), v),
+        None => em.symbols.remove(var),
     };
 }
 

@@ -1,10 +1,10 @@
 //! Kernels that compute every element of their result by itself.
 use super::{
-    cx::{Cx, Home},
+    element::{ElementEmitter, Site},
     fuse::Scope,
     index::{linear, mentions},
     nest::{Lanes, Reads, fitting_lanes},
-    shared::{Arg, Shared},
+    state::{Arg, LowerState},
 };
 use crate::scalar;
 use numrsc_ir::{
@@ -68,34 +68,34 @@ impl Pointwise<'_> {
     }
 
     /// The index of the heads, where the domain has this one, and how many of its axes that are.
-    fn head_index(&self, cx: &mut Cx<'_>, index: &[Dim]) -> Option<(Vec<Dim>, usize)> {
-        let shape = cx.shape(self.heads.first()?.0);
+    fn head_index(&self, em: &mut ElementEmitter<'_>, index: &[Dim]) -> Option<(Vec<Dim>, usize)> {
+        let shape = em.shape(self.heads.first()?.0);
         let axes = shape.iter().rposition(|d| *d != Dim::ONE).map_or(0, |last| last + 1);
         let at = shape.iter().zip(index).enumerate();
         Some((at.map(|(a, (_, i))| if a < axes { i.clone() } else { Dim::ZERO }).collect(), axes))
     }
 
-    pub(crate) fn kernel(&self, name: &str, shared: &mut Shared, scope: &Scope<'_>) -> Kernel {
-        kernel(name, std::slice::from_ref(self), shared, scope)
+    pub(crate) fn kernel(&self, name: &str, state: &mut LowerState, scope: &Scope<'_>) -> Kernel {
+        kernel(name, std::slice::from_ref(self), state, scope)
     }
 
-    fn loops(&self, cx: &mut Cx<'_>) -> Loops {
-        let reads_at = |cx: &mut Cx<'_>, index: &[Dim], lane: Option<&Sym>| {
+    fn loops(&self, em: &mut ElementEmitter<'_>) -> Loops {
+        let reads_at = |em: &mut ElementEmitter<'_>, index: &[Dim], lane: Option<&Sym>| {
             let mut reads = Reads::along(lane);
             let from = (self.from)(index);
-            self.writes.iter().for_each(|(source, _)| cx.reads(*source, &from, &mut reads));
-            if let Some((at, _)) = self.head_index(cx, &from) {
-                self.heads.iter().for_each(|(source, _)| cx.reads(*source, &at, &mut reads));
+            self.writes.iter().for_each(|(source, _)| em.reads(*source, &from, &mut reads));
+            if let Some((at, _)) = self.head_index(em, &from) {
+                self.heads.iter().for_each(|(source, _)| em.reads(*source, &at, &mut reads));
             }
             reads
         };
         // Reductions inside are done once per round of the outer loops that they depend on.
-        let probe: Vec<Dim> = self.domain.iter().map(|d| Dim::sym(cx.variable(d))).collect();
+        let probe: Vec<Dim> = self.domain.iter().map(|d| Dim::sym(em.variable(d))).collect();
         let depth_of = |index: &Vec<Dim>| {
             (0..probe.len()).rev().find(|&a| index.iter().any(|d| probe[a].as_sym().is_some_and(|s| mentions(d, s))))
         };
-        let head_axes = self.head_index(cx, &probe).map(|(_, axes)| axes);
-        let cuts: Vec<usize> = reads_at(cx, &probe, None)
+        let head_axes = self.head_index(em, &probe).map(|(_, axes)| axes);
+        let cuts: Vec<usize> = reads_at(em, &probe, None)
             .reductions
             .iter()
             .map(|(index, ..)| depth_of(index).map_or(0, |a| a + 1))
@@ -103,17 +103,17 @@ impl Pointwise<'_> {
             .chain(head_axes)
             .collect();
 
-        let positions = &mut |cx: &mut Cx<'_>, index: &[Dim]| {
-            let mut positions = reads_at(cx, index, None).positions;
+        let positions = &mut |em: &mut ElementEmitter<'_>, index: &[Dim]| {
+            let mut positions = reads_at(em, index, None).positions;
             positions.push((self.to)(index));
             positions
         };
-        let nest = cx.nest(&self.domain, &cuts, positions);
-        let vector = cx.shared.context.machine.lanes(Elem::F32.size() as u32);
-        let mut nest = cx.split_last(nest, vector, positions);
-        let reads = reads_at(cx, &nest.index, nest.loops.last().map(|(var, _)| var));
+        let nest = em.nest(&self.domain, &cuts, positions);
+        let vector = em.state.context.machine.lanes(Elem::F32.size() as u32);
+        let mut nest = em.split_last(nest, vector, positions);
+        let reads = reads_at(em, &nest.index, nest.loops.last().map(|(var, _)| var));
         let to = (self.to)(&nest.index);
-        let lanes = self.lanes(cx, &reads, &nest.loops, &to);
+        let lanes = self.lanes(em, &reads, &nest.loops, &to);
 
         // Loops up to the first cut are split between threads; without cuts all but the innermost. Heads belong to whole rounds of them.
         let first_cut = head_axes.or(cuts.iter().min().copied());
@@ -145,52 +145,52 @@ impl Pointwise<'_> {
     }
 
     /// Code for units of a range.
-    fn emit(&self, cx: &mut Cx<'_>, loops: &Loops, range: [V; 2], outputs: &[V]) {
+    fn emit(&self, em: &mut ElementEmitter<'_>, loops: &Loops, range: [V; 2], outputs: &[V]) {
         let Loops { outer, inner, lanes, .. } = loops;
-        let mut element = |cx: &mut Cx<'_>, _: &[V]| {
+        let mut element = |em: &mut ElementEmitter<'_>, _: &[V]| {
             // All is read before anything is written: a result may lie where an operand was.
-            let values: Vec<V> = self.writes.iter().map(|(source, _)| cx.value(*source, &loops.from)).collect();
+            let values: Vec<V> = self.writes.iter().map(|(source, _)| em.value(*source, &loops.from)).collect();
             for ((&(source, _), &output), x) in self.writes.iter().zip(outputs).zip(values) {
-                cx.store(cx.dtype(source), output, &loops.to, &self.length, x);
+                em.store(em.dtype(source), output, &loops.to, &self.length, x);
             }
             vec![]
         };
         if loops.flat {
             let (var, n) = &inner[0];
-            let block = cx.b.i64(BLOCK);
-            let (low, end) = (cx.b.mul(range[0], block), cx.b.mul(range[1], block));
-            let n = cx.uniform(n);
-            let high = cx.b.binary(Binary::SMin, end, n);
-            cx.by_vectors(var, (low, high), *lanes, &[], &mut |_, _| vec![], &mut element);
+            let block = em.b.i64(BLOCK);
+            let (low, end) = (em.b.mul(range[0], block), em.b.mul(range[1], block));
+            let n = em.uniform(n);
+            let high = em.b.binary(Binary::SMin, end, n);
+            em.by_vectors(var, (low, high), *lanes, &[], &mut |_, _| vec![], &mut element);
             return;
         }
-        let row = cx.variable(&loops.extent);
+        let row = em.variable(&loops.extent);
         let sizes: Vec<Dim> = outer.iter().map(|(_, n)| n.clone()).collect();
         let indices = super::index::unravel(&Dim::sym(row.clone()), &sizes, &HashMap::new());
-        cx.range(&row, range[0], range[1], &[], |cx, _| {
+        em.range(&row, range[0], range[1], &[], |em, _| {
             for ((var, _), index) in outer.iter().zip(&indices) {
-                let v = cx.uniform(index);
-                cx.symbols.insert(var.clone(), v);
+                let v = em.uniform(index);
+                em.symbols.insert(var.clone(), v);
             }
-            if let Some((at, _)) = self.head_index(cx, &loops.from) {
+            if let Some((at, _)) = self.head_index(em, &loops.from) {
                 for (&(source, _), &output) in self.heads.iter().zip(&outputs[self.writes.len()..]) {
-                    let shape = cx.shape(source);
-                    let x = cx.value(source, &at);
-                    cx.store(cx.dtype(source), output, &linear(&at, &shape), &Dim::product(&shape), x);
+                    let shape = em.shape(source);
+                    let x = em.value(source, &at);
+                    em.store(em.dtype(source), output, &linear(&at, &shape), &Dim::product(&shape), x);
                 }
             }
             match inner.split_last() {
-                None => element(cx, &[]),
-                Some((last, middle)) => cx.carry(middle, &[], &mut |cx, _| {
-                    let (low, high) = (cx.b.i64(0), cx.uniform(&last.1));
-                    cx.by_vectors(&last.0, (low, high), *lanes, &[], &mut |_, _| vec![], &mut element)
+                None => element(em, &[]),
+                Some((last, middle)) => em.carry(middle, &[], &mut |em, _| {
+                    let (low, high) = (em.b.i64(0), em.uniform(&last.1));
+                    em.by_vectors(&last.0, (low, high), *lanes, &[], &mut |_, _| vec![], &mut element)
                 }),
             }
         });
     }
 
     /// How many lanes the innermost loop has.
-    fn lanes(&self, cx: &Cx<'_>, reads: &Reads, loops: &[(Sym, Dim)], to: &Dim) -> Lanes {
+    fn lanes(&self, em: &ElementEmitter<'_>, reads: &Reads, loops: &[(Sym, Dim)], to: &Dim) -> Lanes {
         let one = Lanes { most: 1, masked: false };
         let Some((var, extent)) = loops.last() else { return one };
         if reads.scalars_only {
@@ -198,10 +198,10 @@ impl Pointwise<'_> {
         }
         // A reduction whose result differs from lane to lane either runs its own lanes or ours, whichever reads consecutive elements.
         let steps = |positions: &[Dim], s: &Sym| positions.iter().filter(|p| step(p, s) == Some(1)).count();
-        let stored = self.writes.iter().map(|(source, _)| scalar::memory(cx.dtype(*source)).size() as u32).max();
-        let lanes = cx.shared.context.machine.lanes(reads.widest.max(stored.unwrap_or(1)));
+        let stored = self.writes.iter().map(|(source, _)| scalar::memory(em.dtype(*source)).size() as u32).max();
+        let lanes = em.state.context.machine.lanes(reads.widest.max(stored.unwrap_or(1)));
         // One that does not fill a vector cannot have its own.
-        let is_short = |s: &Sym| cx.extents[s].as_const().is_some_and(|n| n < i64::from(lanes));
+        let is_short = |s: &Sym| em.extents[s].as_const().is_some_and(|n| n < i64::from(lanes));
         for (index, last, positions) in reads.reductions.iter().filter(|_| !reads.share_lookups()) {
             if index.iter().any(|d| mentions(d, var))
                 && last.as_ref().is_some_and(|s| !is_short(s) && steps(positions, s) >= steps(positions, var))
@@ -209,7 +209,7 @@ impl Pointwise<'_> {
                 return one;
             }
         }
-        let lanes = cx.lanes_along(var, lanes, reads);
+        let lanes = em.lanes_along(var, lanes, reads);
         let masked = lanes.masked && step(to, var) == Some(1);
         let most = match extent.as_const().and_then(|n| u32::try_from(n.max(1)).ok()) {
             Some(n) if n < lanes.most && masked => n.next_power_of_two(),
@@ -220,42 +220,42 @@ impl Pointwise<'_> {
 }
 
 /// One kernel for all parts, one after the other.
-pub(crate) fn kernel(name: &str, parts: &[Pointwise<'_>], shared: &mut Shared, scope: &Scope<'_>) -> Kernel {
+pub(crate) fn kernel(name: &str, parts: &[Pointwise<'_>], state: &mut LowerState, scope: &Scope<'_>) -> Kernel {
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let (begin, end) = (builder.params()[0], builder.params()[1]);
-    let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut cx = Cx::new(&mut builder, shared, scope, home);
+    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
     let mut buffers: Vec<(Arg, V)> = vec![];
     let (mut extent, mut work, mut in_place) = (Dim::ZERO, Dim::ONE, vec![]);
     for part in parts {
-        let loops = part.loops(&mut cx);
+        let loops = part.loops(&mut em);
         let mut outputs = Vec::with_capacity(part.writes.len() + part.heads.len());
         for (_, arg) in part.writes.iter().chain(&part.heads) {
             let known = buffers.iter().find(|(a, _)| a == arg).map(|b| b.1);
             outputs.push(known.unwrap_or_else(|| {
-                let pointer = cx.parameter(Ty::PTR, arg.clone());
+                let pointer = em.parameter(Ty::PTR, arg.clone());
                 buffers.push((arg.clone(), pointer));
                 pointer
             }));
         }
         if parts.len() == 1 {
-            part.emit(&mut cx, &loops, [begin, end], &outputs);
+            part.emit(&mut em, &loops, [begin, end], &outputs);
             in_place.clone_from(&loops.in_place);
         } else {
             // What of the range is in this part.
-            let (before, count) = (cx.uniform(&extent), cx.uniform(&loops.extent));
-            let (zero, low, high) = (cx.b.i64(0), cx.b.sub(begin, before), cx.b.sub(end, before));
-            let (low, high) = (cx.b.binary(Binary::SMax, low, zero), cx.b.binary(Binary::SMin, high, count));
-            let any = cx.b.compare(Compare::Lt, low, high);
-            cx.b.open_branch();
-            part.emit(&mut cx, &loops, [low, high], &outputs);
-            let then = cx.b.close_branch(vec![]);
-            cx.b.close_if(any, then, Block::default());
+            let (before, count) = (em.uniform(&extent), em.uniform(&loops.extent));
+            let (zero, low, high) = (em.b.i64(0), em.b.sub(begin, before), em.b.sub(end, before));
+            let (low, high) = (em.b.binary(Binary::SMax, low, zero), em.b.binary(Binary::SMin, high, count));
+            let any = em.b.compare(Compare::Lt, low, high);
+            em.b.open_branch();
+            part.emit(&mut em, &loops, [low, high], &outputs);
+            let then = em.b.close_branch(vec![]);
+            em.b.close_if(any, then, Block::default());
         }
         extent = &extent + &loops.extent;
         work = work.greater(&loops.work);
     }
-    let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
     Kernel { function: builder.finish(name, vec![]), args, extent, work, in_place }
 }
 

@@ -1,5 +1,5 @@
 //! Values that come from many elements: reductions, the choice of an element, windows.
-use super::cx::Cx;
+use super::element::ElementEmitter;
 use super::index::mentions;
 use super::nest::{Lanes, Reads};
 use crate::scalar;
@@ -10,7 +10,7 @@ use numrsc_ir::{
     kernel::{Binary, Compare, Convert, Elem, Ty, Unary, V},
 };
 
-impl Cx<'_> {
+impl ElementEmitter<'_> {
     /// The element of a reduction at an index. If that index is the same in all lanes, the lanes run along the last axis that goes.
     pub(crate) fn reduced(&mut self, v: Value, f: ReduceFn, axes: &[i64], index: &[Dim]) -> V {
         let x = self.scope.func.node(v).args[0];
@@ -37,13 +37,13 @@ impl Cx<'_> {
         }
         let level = self.level_of(index);
         let inner = self.b.step_out(level);
-        let result = self.in_all_lanes(|cx| {
+        let result = self.in_all_lanes(|em| {
             let mut reads = Reads::default();
-            let shape = cx.shape(x);
-            let at: Vec<Dim> = full_index(axes, index, &shape, &mut |size| Dim::sym(cx.variable(size)));
-            cx.reads(x, &at, &mut reads);
-            let lanes = if reads.scalars_only { 1 } else { cx.shared.context.machine.lanes(reads.widest) };
-            cx.reduce_here(x, f, axes, index, lanes)
+            let shape = em.shape(x);
+            let at: Vec<Dim> = full_index(axes, index, &shape, &mut |size| Dim::sym(em.variable(size)));
+            em.reads(x, &at, &mut reads);
+            let lanes = if reads.scalars_only { 1 } else { em.state.context.machine.lanes(reads.widest) };
+            em.reduce_here(x, f, axes, index, lanes)
         });
         self.b.step_in(inner);
         self.computed.insert(key, result);
@@ -61,9 +61,9 @@ impl Cx<'_> {
             let mut inner = inner.iter();
             full_index(axes, index, &shape, &mut |_| inner.next().expect("one per axis").clone())
         };
-        let nest = self.nest(&gone, &[], &mut |cx, inner| {
+        let nest = self.nest(&gone, &[], &mut |em, inner| {
             let mut reads = Reads::default();
-            cx.reads(x, &place(inner), &mut reads);
+            em.reads(x, &place(inner), &mut reads);
             reads.positions
         });
         let at = place(&nest.index);
@@ -81,11 +81,11 @@ impl Cx<'_> {
                 let mut reads = Reads::default();
                 self.reads(x, &at, &mut reads);
                 let lanes = self.lanes_along(&last.0, vector, &reads);
-                let accumulated = self.carry(outer, &[wide, start], &mut |cx, inside| {
-                    let (low, high) = (cx.b.i64(0), cx.uniform(&last.1));
+                let accumulated = self.carry(outer, &[wide, start], &mut |em, inside| {
+                    let (low, high) = (em.b.i64(0), em.uniform(&last.1));
                     let (wide, single) = (inside[0], inside[1]);
                     let mut after = wide;
-                    let tail = cx.by_vectors(
+                    let tail = em.by_vectors(
                         &last.0,
                         (low, high),
                         lanes,
@@ -94,11 +94,11 @@ impl Cx<'_> {
                             after = carried[0];
                             vec![single]
                         },
-                        &mut |cx, inside| {
-                            let item = cx.value(x, &at);
-                            let item = sum.widen(cx, item);
-                            let after = sum.combine(cx, inside[0], item);
-                            vec![cx.mask().map_or(after, |mask| cx.b.select(mask, after, inside[0]))]
+                        &mut |em, inside| {
+                            let item = em.value(x, &at);
+                            let item = sum.widen(em, item);
+                            let after = sum.combine(em, inside[0], item);
+                            vec![em.mask().map_or(after, |mask| em.b.select(mask, after, inside[0]))]
                         },
                     );
                     vec![after, tail[0]]
@@ -106,10 +106,10 @@ impl Cx<'_> {
                 let folded = sum.fold(self, accumulated[0]);
                 sum.combine(self, folded, accumulated[1])
             }
-            Some(_) => self.carry(&nest.loops, &[start], &mut |cx, inside| {
-                let item = cx.value(x, &at);
-                let item = sum.widen(cx, item);
-                vec![sum.combine(cx, inside[0], item)]
+            Some(_) => self.carry(&nest.loops, &[start], &mut |em, inside| {
+                let item = em.value(x, &at);
+                let item = sum.widen(em, item);
+                vec![sum.combine(em, inside[0], item)]
             })[0],
         };
         sum.narrow(self, result)
@@ -130,11 +130,11 @@ impl Cx<'_> {
         let best = self.value(x, &first);
         let zero = self.b.i64(0);
         let (low, high) = (self.b.i64(1), self.uniform(&shape[axis]));
-        let found = self.range(&var, low, high, &[best, zero], |cx, inside| {
-            let item = cx.value(x, &at);
-            let better = better(cx, dtype, f, last, item, inside[0]);
-            let place = cx.symbol(&var);
-            vec![cx.b.select(better, item, inside[0]), cx.b.select(better, place, inside[1])]
+        let found = self.range(&var, low, high, &[best, zero], |em, inside| {
+            let item = em.value(x, &at);
+            let better = better(em, dtype, f, last, item, inside[0]);
+            let place = em.symbol(&var);
+            vec![em.b.select(better, item, inside[0]), em.b.select(better, place, inside[1])]
         });
         found[1]
     }
@@ -146,27 +146,27 @@ impl Cx<'_> {
         }
         let mut reads = Reads::default();
         self.reads(x, at, &mut reads);
-        let lanes = self.shared.context.machine.lanes(reads.widest);
+        let lanes = self.state.context.machine.lanes(reads.widest);
         (lanes > 1 && !reads.scalars_only).then_some(lanes)
     }
 
-    /// As [`Cx::chosen`]: first the extreme element, then where it is.
+    /// As [`ElementEmitter::chosen`]: first the extreme element, then where it is.
     fn chosen_by_vectors(&mut self, x: Value, f: ReduceFn, axis: usize, last: bool, index: &[Dim], lanes: u32) -> V {
         let (dtype, size) = (self.dtype(x), self.shape(x)[axis].clone());
         let extreme = self.reduce_here(x, f, &[axis as i64], index, lanes);
         let var = self.variable(&size);
         let mut at = index.to_vec();
         at.insert(axis, Dim::sym(var.clone()));
-        let is_extreme = |cx: &mut Cx<'_>| {
-            let item = cx.value(x, &at);
-            let wanted = cx.b.splat(extreme, cx.lanes);
-            let same = cx.b.compare(Compare::Eq, item, wanted);
+        let is_extreme = |em: &mut ElementEmitter<'_>| {
+            let item = em.value(x, &at);
+            let wanted = em.b.splat(extreme, em.lanes);
+            let same = em.b.compare(Compare::Eq, item, wanted);
             if !dtype.is_float() {
                 return same;
             }
             // If there is a NaN, it is the extreme element, and equal to nothing.
-            let nan = cx.b.compare(Compare::Ne, item, item);
-            cx.b.or(same, nan)
+            let nan = em.b.compare(Compare::Ne, item, item);
+            em.b.or(same, nan)
         };
         let (low, high) = (self.b.i64(0), self.uniform(&size));
         if !last {
@@ -183,19 +183,25 @@ impl Cx<'_> {
             (low, high),
             Lanes { most: lanes, masked: false },
             &[none],
-            &mut |cx, carried| vec![cx.b.reduce(Binary::SMax, carried[0])],
-            &mut |cx, inside| {
-                let same = is_extreme(cx);
-                let (place, none) = (cx.index_value(&Dim::sym(var.clone())), cx.b.int(places(cx.lanes), -1));
-                let place = cx.b.select(same, place, none);
-                vec![cx.b.binary(Binary::SMax, inside[0], place)]
+            &mut |em, carried| vec![em.b.reduce(Binary::SMax, carried[0])],
+            &mut |em, inside| {
+                let same = is_extreme(em);
+                let (place, none) = (em.index_value(&Dim::sym(var.clone())), em.b.int(places(em.lanes), -1));
+                let place = em.b.select(same, place, none);
+                vec![em.b.binary(Binary::SMax, inside[0], place)]
             },
         );
         found[0]
     }
 
     /// The first of `low`, `low + lanes` .. below `high` from which on a condition holds in one of so many lanes, or where these end.
-    fn search(&mut self, var: &Sym, (low, high): (V, V), lanes: u32, holds: &dyn Fn(&mut Cx<'_>) -> V) -> V {
+    fn search(
+        &mut self,
+        var: &Sym,
+        (low, high): (V, V),
+        lanes: u32,
+        holds: &dyn Fn(&mut ElementEmitter<'_>) -> V,
+    ) -> V {
         let no = self.b.bits(Ty::I1, 0);
         let open = self.b.open_while(&[low, no], |b, inside| {
             let below = b.compare(Compare::Lt, inside[0], high);
@@ -232,32 +238,32 @@ fn full_index(axes: &[i64], kept: &[Dim], shape: &[Dim], gone: &mut dyn FnMut(&D
 }
 
 /// Is `a` to be preferred to `b`, which comes before it?
-fn better(cx: &mut Cx<'_>, dtype: DType, f: ReduceFn, last: bool, a: V, b: V) -> V {
+fn better(em: &mut ElementEmitter<'_>, dtype: DType, f: ReduceFn, last: bool, a: V, b: V) -> V {
     let (large, small) = if f == ReduceFn::Max { (a, b) } else { (b, a) };
-    let wins = less(cx, dtype, last, small, large);
+    let wins = less(em, dtype, last, small, large);
     if !dtype.is_float() {
         return wins;
     }
-    let (a_nan, b_nan) = (cx.b.compare(Compare::Ne, a, a), cx.b.compare(Compare::Ne, b, b));
-    let yes = cx.b.bits(Ty::I1, 1);
-    let against_nan = if last { a_nan } else { cx.b.bits(Ty::I1, 0) };
-    let otherwise = cx.b.select(a_nan, yes, wins);
-    cx.b.select(b_nan, against_nan, otherwise)
+    let (a_nan, b_nan) = (em.b.compare(Compare::Ne, a, a), em.b.compare(Compare::Ne, b, b));
+    let yes = em.b.bits(Ty::I1, 1);
+    let against_nan = if last { a_nan } else { em.b.bits(Ty::I1, 0) };
+    let otherwise = em.b.select(a_nan, yes, wins);
+    em.b.select(b_nan, against_nan, otherwise)
 }
 
 /// `a < b`, or `a <= b`; false if either is NaN.
-pub(crate) fn less(cx: &mut Cx<'_>, dtype: DType, or_equal: bool, a: V, b: V) -> V {
+pub(crate) fn less(em: &mut ElementEmitter<'_>, dtype: DType, or_equal: bool, a: V, b: V) -> V {
     let op = match (dtype.class(), or_equal) {
         (Class::Bool, _) => {
-            let no = cx.b.unary(Unary::Not, a);
-            return if or_equal { cx.b.or(no, b) } else { cx.b.and(no, b) };
+            let no = em.b.unary(Unary::Not, a);
+            return if or_equal { em.b.or(no, b) } else { em.b.and(no, b) };
         }
         (Class::Unsigned, true) => Compare::ULe,
         (Class::Unsigned, false) => Compare::ULt,
         (_, true) => Compare::Le,
         (_, false) => Compare::Lt,
     };
-    cx.b.compare(op, a, b)
+    em.b.compare(op, a, b)
 }
 
 /// How elements are combined. Sums and products of floats are kept in `f64` and rounded once.
@@ -276,16 +282,16 @@ impl Sum {
         if self.wide() { Elem::F64 } else { scalar::number(self.dtype) }
     }
 
-    pub(crate) fn widen(self, cx: &mut Cx<'_>, x: V) -> V {
-        if self.wide() { cx.b.convert(Convert::Float, x, Elem::F64) } else { x }
+    pub(crate) fn widen(self, em: &mut ElementEmitter<'_>, x: V) -> V {
+        if self.wide() { em.b.convert(Convert::Float, x, Elem::F64) } else { x }
     }
 
-    pub(crate) fn narrow(self, cx: &mut Cx<'_>, x: V) -> V {
-        if self.wide() { scalar::round_float(cx.b, x, self.dtype) } else { x }
+    pub(crate) fn narrow(self, em: &mut ElementEmitter<'_>, x: V) -> V {
+        if self.wide() { scalar::round_float(em.b, x, self.dtype) } else { x }
     }
 
     /// What changes nothing. For formats without infinities, the ends of their range.
-    pub(crate) fn neutral(self, cx: &mut Cx<'_>, lanes: u32) -> V {
+    pub(crate) fn neutral(self, em: &mut ElementEmitter<'_>, lanes: u32) -> V {
         let ty = Ty::vector(self.elem(), lanes);
         if self.dtype.is_float() {
             let d = self.dtype;
@@ -297,7 +303,7 @@ impl Sum {
                 ReduceFn::Max => first_number([f64::NEG_INFINITY, -d.max_finite(), 0.0]),
                 ReduceFn::Min => first_number([f64::INFINITY, d.max_finite(), 0.0]),
             };
-            return cx.b.float(ty, x);
+            return em.b.float(ty, x);
         }
         let (low, high) = self.dtype.int_range();
         let x = match self.f {
@@ -306,53 +312,53 @@ impl Sum {
             ReduceFn::Max => low,
             ReduceFn::Min => high,
         };
-        cx.b.int(ty, x as i64)
+        em.b.int(ty, x as i64)
     }
 
-    pub(crate) fn combine(self, cx: &mut Cx<'_>, a: V, b: V) -> V {
+    pub(crate) fn combine(self, em: &mut ElementEmitter<'_>, a: V, b: V) -> V {
         let unsigned = matches!(self.dtype.class(), Class::Unsigned);
         let op = match (self.f, self.dtype.class()) {
             (ReduceFn::Sum, _) => Binary::Add,
             (ReduceFn::Prod, _) => Binary::Mul,
             (ReduceFn::Max, Class::Bool) => Binary::Or,
             (ReduceFn::Min, Class::Bool) => Binary::And,
-            (ReduceFn::Max, Class::Float) => return self.extreme(cx, b, a, a, b),
-            (ReduceFn::Min, Class::Float) => return self.extreme(cx, a, b, a, b),
+            (ReduceFn::Max, Class::Float) => return self.extreme(em, b, a, a, b),
+            (ReduceFn::Min, Class::Float) => return self.extreme(em, a, b, a, b),
             (ReduceFn::Max, _) if unsigned => Binary::UMax,
             (ReduceFn::Min, _) if unsigned => Binary::UMin,
             (ReduceFn::Max, _) => Binary::SMax,
             (ReduceFn::Min, _) => Binary::SMin,
         };
-        let r = cx.b.binary(op, a, b);
-        wrap(cx, self.dtype, r)
+        let r = em.b.binary(op, a, b);
+        wrap(em, self.dtype, r)
     }
 
     /// `b` if it is more extreme (`large > small`) or NaN, else `a`.
-    fn extreme(self, cx: &mut Cx<'_>, large: V, small: V, a: V, b: V) -> V {
-        let more = cx.b.compare(Compare::Lt, small, large);
-        let nan = cx.b.compare(Compare::Ne, b, b);
-        let take = cx.b.or(more, nan);
-        cx.b.select(take, b, a)
+    fn extreme(self, em: &mut ElementEmitter<'_>, large: V, small: V, a: V, b: V) -> V {
+        let more = em.b.compare(Compare::Lt, small, large);
+        let nan = em.b.compare(Compare::Ne, b, b);
+        let take = em.b.or(more, nan);
+        em.b.select(take, b, a)
     }
 
     /// All lanes of a vector, by halves.
-    fn fold(self, cx: &mut Cx<'_>, mut x: V) -> V {
-        let mut lanes = cx.b.ty(x).lanes;
+    fn fold(self, em: &mut ElementEmitter<'_>, mut x: V) -> V {
+        let mut lanes = em.b.ty(x).lanes;
         while lanes > 1 {
             lanes /= 2;
             if lanes == 1 {
-                let (a, b) = (cx.b.extract(x, 0), cx.b.extract(x, 1));
-                return self.combine(cx, a, b);
+                let (a, b) = (em.b.extract(x, 0), em.b.extract(x, 1));
+                return self.combine(em, a, b);
             }
-            let low = cx.b.shuffle(x, x, (0..lanes).collect());
-            let high = cx.b.shuffle(x, x, (lanes..2 * lanes).collect());
-            x = self.combine(cx, low, high);
+            let low = em.b.shuffle(x, x, (0..lanes).collect());
+            let high = em.b.shuffle(x, x, (lanes..2 * lanes).collect());
+            x = self.combine(em, low, high);
         }
         x
     }
 }
 
 /// Integers narrower than their storage keep to their bits.
-pub(crate) fn wrap(cx: &mut Cx<'_>, dtype: DType, x: V) -> V {
-    if dtype.is_int() && dtype.bits() < 8 { scalar::decode(cx.b, dtype, x) } else { x }
+pub(crate) fn wrap(em: &mut ElementEmitter<'_>, dtype: DType, x: V) -> V {
+    if dtype.is_int() && dtype.bits() < 8 { scalar::decode(em.b, dtype, x) } else { x }
 }

@@ -1,11 +1,11 @@
 //! Rows combined into rows named by indices, and the indices of set elements: both in order.
 use super::{
-    cx::{Cx, Home},
+    element::{ElementEmitter, Site},
     fuse::Scope,
     index::unravel,
     pointwise::Kernel,
     reduce::Sum,
-    shared::{Arg, Shared},
+    state::{Arg, LowerState},
 };
 use crate::scalar;
 use numrsc_ir::{
@@ -18,49 +18,49 @@ use std::collections::HashMap;
 const COLUMNS: i64 = 64;
 
 /// The updates of a scatter, into a buffer that holds the operand.
-pub(crate) fn kernel(shared: &mut Shared, scope: &Scope<'_>, v: Value) -> Kernel {
+pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Kernel {
     let node = scope.func.node(v);
     let Op::Scatter { f } = &node.op else { unreachable!("a scatter") };
     let (indices, updates) = (node.args[1], node.args[2]);
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let range = [builder.params()[0], builder.params()[1]];
-    let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut cx = Cx::new(&mut builder, shared, scope, home);
-    let output = cx.parameter(Ty::PTR, Arg::Output);
-    let (shape, update_shape, dtype) = (cx.shape(v), cx.shape(updates), cx.dtype(v));
+    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
+    let output = em.parameter(Ty::PTR, Arg::Output);
+    let (shape, update_shape, dtype) = (em.shape(v), em.shape(updates), em.dtype(v));
     let width = Dim::product(&shape[1..]);
     let (length, rows) = (Dim::product(&shape), update_shape[0].clone());
     let sum = combination(*f, dtype);
-    let block = cx.b.i64(COLUMNS);
-    let (first, end, all) = (cx.b.mul(range[0], block), cx.b.mul(range[1], block), cx.uniform(&width));
-    let last = cx.b.binary(Binary::SMin, end, all);
-    let row = cx.variable(&rows);
-    let (low, high) = (cx.b.i64(0), cx.uniform(&rows));
-    cx.range(&row.clone(), low, high, &[], |cx, _| {
-        let target = cx.fresh(false);
-        let index = cx.load_index(indices, &[Dim::sym(row.clone())], &shape[0]);
-        cx.symbols.insert(target.clone(), index);
-        let column = cx.variable(&width);
-        cx.range(&column.clone(), first, last, &[], |cx, _| {
-            let inner = unravel(&Dim::sym(column.clone()), &update_shape[1..], &cx.extents);
+    let block = em.b.i64(COLUMNS);
+    let (first, end, all) = (em.b.mul(range[0], block), em.b.mul(range[1], block), em.uniform(&width));
+    let last = em.b.binary(Binary::SMin, end, all);
+    let row = em.variable(&rows);
+    let (low, high) = (em.b.i64(0), em.uniform(&rows));
+    em.range(&row.clone(), low, high, &[], |em, _| {
+        let target = em.fresh(false);
+        let index = em.load_index(indices, &[Dim::sym(row.clone())], &shape[0]);
+        em.symbols.insert(target.clone(), index);
+        let column = em.variable(&width);
+        em.range(&column.clone(), first, last, &[], |em, _| {
+            let inner = unravel(&Dim::sym(column.clone()), &update_shape[1..], &em.extents);
             let at = [&[Dim::sym(row.clone())], &inner[..]].concat();
-            let new = cx.value(updates, &at);
+            let new = em.value(updates, &at);
             let place = &(&Dim::sym(target.clone()) * &width) + &Dim::sym(column.clone());
             let result = match sum {
                 None => new,
                 Some(sum) => {
-                    let old = load(cx, dtype, output, &place);
-                    let (old, new) = (sum.widen(cx, old), sum.widen(cx, new));
-                    let both = sum.combine(cx, old, new);
-                    sum.narrow(cx, both)
+                    let old = load(em, dtype, output, &place);
+                    let (old, new) = (sum.widen(em, old), sum.widen(em, new));
+                    let both = sum.combine(em, old, new);
+                    sum.narrow(em, both)
                 }
             };
-            cx.store(dtype, output, &place, &length, result);
+            em.store(dtype, output, &place, &length, result);
             vec![]
         });
         vec![]
     });
-    let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
     let (extent, work) = (width.ceil_div(&Dim::Const(COLUMNS)), &rows * &Dim::Const(COLUMNS * 4));
     Kernel { function: builder.finish("scatter", vec![]), args, extent, work, in_place: vec![] }
 }
@@ -78,35 +78,35 @@ fn combination(f: ScatterFn, dtype: DType) -> Option<Sum> {
 }
 
 /// Read memory that the kernel itself writes.
-fn load(cx: &mut Cx<'_>, dtype: DType, pointer: V, place: &Dim) -> V {
-    let index = cx.uniform(place);
-    let raw = cx.b.load(Ty::scalar(scalar::memory(dtype)), pointer, index);
-    scalar::decode(cx.b, dtype, raw)
+fn load(em: &mut ElementEmitter<'_>, dtype: DType, pointer: V, place: &Dim) -> V {
+    let index = em.uniform(place);
+    let raw = em.b.load(Ty::scalar(scalar::memory(dtype)), pointer, index);
+    scalar::decode(em.b, dtype, raw)
 }
 
 /// The indices of the set elements of a mask; their number goes to `found`.
-pub(crate) fn compress(shared: &mut Shared, scope: &Scope<'_>, mask: Value, found: V) -> Kernel {
+pub(crate) fn compress(state: &mut LowerState, scope: &Scope<'_>, mask: Value, found: V) -> Kernel {
     let mut builder = Builder::new(Kind::Kernel, &[]);
-    let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut cx = Cx::new(&mut builder, shared, scope, home);
-    let output = cx.parameter(Ty::PTR, Arg::Output);
-    let count_pointer = cx.parameter(Ty::PTR, Arg::Entry(found));
-    let n = cx.shape(mask)[0].clone();
-    let var = cx.variable(&n);
-    let (low, high) = (cx.b.i64(0), cx.uniform(&n));
-    let count = cx.range(&var.clone(), low, high, &[low], |cx, inside| {
-        let set = cx.value(mask, &[Dim::sym(var.clone())]);
-        let place = cx.symbol(&var);
-        cx.b.open_branch();
-        cx.b.store(output, inside[0], place);
-        let then = cx.b.close_branch(vec![]);
-        cx.b.open_branch();
-        let or = cx.b.close_branch(vec![]);
-        cx.b.close_if(set, then, or);
-        let one = cx.b.convert(Convert::ZExt, set, Elem::I64);
-        vec![cx.b.add(inside[0], one)]
+    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
+    let output = em.parameter(Ty::PTR, Arg::Output);
+    let count_pointer = em.parameter(Ty::PTR, Arg::Entry(found));
+    let n = em.shape(mask)[0].clone();
+    let var = em.variable(&n);
+    let (low, high) = (em.b.i64(0), em.uniform(&n));
+    let count = em.range(&var.clone(), low, high, &[low], |em, inside| {
+        let set = em.value(mask, &[Dim::sym(var.clone())]);
+        let place = em.symbol(&var);
+        em.b.open_branch();
+        em.b.store(output, inside[0], place);
+        let then = em.b.close_branch(vec![]);
+        em.b.open_branch();
+        let or = em.b.close_branch(vec![]);
+        em.b.close_if(set, then, or);
+        let one = em.b.convert(Convert::ZExt, set, Elem::I64);
+        vec![em.b.add(inside[0], one)]
     });
-    cx.b.store(count_pointer, low, count[0]);
-    let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+    em.b.store(count_pointer, low, count[0]);
+    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
     Kernel { function: builder.finish("compress", vec![]), args, extent: Dim::ONE, work: Dim::ONE, in_place: vec![] }
 }

@@ -2,11 +2,11 @@
 use super::{
     fuse::{Buffer, Scope},
     pointwise::Pointwise,
-    shared::{Arg, Shared},
+    state::{Arg, LowerState},
 };
-use crate::{Context, Machine};
+use crate::Context;
 use numrsc_ir::{
-    Dim, Value,
+    Dim, Machine, Value,
     kernel::{
         FuncId, Kind, Module, Ty, V,
         build::Builder,
@@ -24,7 +24,7 @@ const SIZE: i64 = 13;
 /// Negate a tensor, reading and writing that many elements too far; the messages of failures with it.
 fn negate(read: i64, write: i64, sanitize: bool) -> (Result<Vec<Filled>, Failure>, Vec<String>) {
     let func = parse("func(%0 \"x\": f32[n]) {\n  %1 = map %0 {f=neg(a0)} : f32[n]\n  return %1\n}\n").unwrap();
-    let mut shared = Shared::new(&Context::new(MACHINE).with(|o| o.sanitize = sanitize));
+    let mut state = LowerState::new(&Context::new(MACHINE).with(|o| o.sanitize = sanitize));
     let scope = Scope { func: &func, buffers: HashMap::from([(Value(0), Buffer { pointer: V(0) })]) };
     let kernel = Pointwise {
         domain: vec![Dim::sym("n")],
@@ -34,7 +34,7 @@ fn negate(read: i64, write: i64, sanitize: bool) -> (Result<Vec<Filled>, Failure
         to: Box::new(move |index| &index[0] + &Dim::Const(write)),
         length: Dim::sym("n"),
     }
-    .kernel("negate", &mut shared, &scope);
+    .kernel("negate", &mut state, &scope);
 
     let mut b = Builder::new(Kind::Entry, &[Ty::PTR]);
     let ctx = b.params()[0];
@@ -59,7 +59,7 @@ fn negate(read: i64, write: i64, sanitize: bool) -> (Result<Vec<Filled>, Failure
 
     let x: Vec<u8> = (0..SIZE).flat_map(|i| (i as f32).to_le_bytes()).collect();
     let room = x.len();
-    (run(&module, &[], &[(&x, &[SIZE])], &[Output { rank: 1, element: 4, room }], 1), shared.messages)
+    (run(&module, &[], &[(&x, &[SIZE])], &[Output { rank: 1, element: 4, room }], 1), state.messages)
 }
 
 #[test]

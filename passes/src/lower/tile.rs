@@ -1,12 +1,12 @@
 //! The operands of a register tile: where they lie, and one step of a product along its depth.
 use super::{
-    cx::Cx,
+    element::ElementEmitter,
     gemm::{At, CACHE_LINE, Gemm, Part},
     reduce::wrap,
 };
-use crate::{Machine, scalar};
+use crate::scalar;
 use numrsc_ir::{
-    DType, Dim, Scalar,
+    DType, Dim, Machine, Scalar,
     dim::Sym,
     kernel::{Convert, Elem, Ty, V},
 };
@@ -16,7 +16,7 @@ const FEW_TILES: i64 = 4;
 
 /// Elements in memory at symbolic positions.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct MemoryOperand {
     pub pointer: V,
     pub dtype: DType,
     pub position: Dim,
@@ -32,18 +32,18 @@ pub(crate) struct Place {
     pub widen: Option<Scalar>,
 }
 
-impl Place {
+impl MemoryOperand {
     /// Elements that stay as they are while the kernel runs.
-    pub(crate) fn fixed(pointer: V, dtype: DType, position: Dim, length: Dim) -> Place {
-        Place { pointer, dtype, position, length, changes: false, padded: false, grouped: false, widen: None }
+    pub(crate) fn fixed(pointer: V, dtype: DType, position: Dim, length: Dim) -> MemoryOperand {
+        MemoryOperand { pointer, dtype, position, length, changes: false, padded: false, grouped: false, widen: None }
     }
 
     /// An element as it enters products.
-    fn decode(&self, cx: &mut Cx<'_>, raw: V) -> V {
-        let x = scalar::decode(cx.b, self.dtype, raw);
+    fn decode(&self, em: &mut ElementEmitter<'_>, raw: V) -> V {
+        let x = scalar::decode(em.b, self.dtype, raw);
         match &self.widen {
             None => x,
-            Some(f) => scalar::expression(cx.b, f, &[self.dtype], &[x]),
+            Some(f) => scalar::expression(em.b, f, &[self.dtype], &[x]),
         }
     }
 
@@ -103,7 +103,11 @@ struct Origin {
 }
 
 impl<'g> Operands<'g> {
-    pub(super) fn new(gemm: &'g Gemm, cx: &mut Cx<'_>, (row, panel, first): (&Sym, &Dim, &Sym)) -> Operands<'g> {
+    pub(super) fn new(
+        gemm: &'g Gemm,
+        em: &mut ElementEmitter<'_>,
+        (row, panel, first): (&Sym, &Dim, &Sym),
+    ) -> Operands<'g> {
         let start = |s: &Sym| {
             if *s == gemm.row {
                 return Some(Dim::sym(row.clone()));
@@ -117,21 +121,26 @@ impl<'g> Operands<'g> {
             let at = gemm.depth.iter().position(|(d, _)| d == s)?;
             Some(if at + 1 == gemm.depth.len() { Dim::sym(first.clone()) } else { Dim::ZERO })
         };
-        let mut origin = |place: &Place| {
+        let mut origin = |place: &MemoryOperand| {
             // Checks are made of whole positions.
-            if cx.shared.context.options.sanitize {
+            if em.state.context.options.sanitize {
                 return Origin { pointer: place.pointer, position: Dim::ZERO };
             }
             let position = place.position.subst(&start);
-            let bytes = cx.uniform(&(&position * &Dim::Const(place.bytes())));
-            Origin { pointer: cx.b.offset(place.pointer, bytes), position }
+            let bytes = em.uniform(&(&position * &Dim::Const(place.bytes())));
+            Origin { pointer: em.b.offset(place.pointer, bytes), position }
         };
         let (a, b) = (origin(&gemm.a), origin(&gemm.b));
         Operands { gemm, row: row.clone(), a, b }
     }
 
     /// The columns at a round of the innermost loop over the depth, or at some at once.
-    pub(super) fn of_columns(&self, cx: &mut Cx<'_>, (depth, rounds): (&Dim, i64), columns: &[Column]) -> Vec<V> {
+    pub(super) fn of_columns(
+        &self,
+        em: &mut ElementEmitter<'_>,
+        (depth, rounds): (&Dim, i64),
+        columns: &[Column],
+    ) -> Vec<V> {
         let (gemm, lanes) = (self.gemm, self.gemm.tile.lanes);
         let last = gemm.depth.last().map(|(s, _)| s);
         let mut vector = |c: &Column| {
@@ -145,17 +154,17 @@ impl<'g> Operands<'g> {
             };
             match gemm.at_once {
                 1 => {
-                    let raw = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
-                    gemm.b.decode(cx, raw)
+                    let raw = load(em, &gemm.b, &self.b, &position(0), lanes, c.mask);
+                    gemm.b.decode(em, raw)
                 }
-                n if gemm.b.grouped => load(cx, &gemm.b, &self.b, &position(0), n as u32 * lanes, None),
+                n if gemm.b.grouped => load(em, &gemm.b, &self.b, &position(0), n as u32 * lanes, None),
                 _ => {
-                    let first = load(cx, &gemm.b, &self.b, &position(0), lanes, c.mask);
+                    let first = load(em, &gemm.b, &self.b, &position(0), lanes, c.mask);
                     let second = match rounds {
-                        1 => cx.b.int(cx.b.ty(first), 0),
-                        _ => load(cx, &gemm.b, &self.b, &position(1), lanes, c.mask),
+                        1 => em.b.int(em.b.ty(first), 0),
+                        _ => load(em, &gemm.b, &self.b, &position(1), lanes, c.mask),
                     };
-                    cx.b.shuffle(first, second, (0..lanes).flat_map(|i| [i, lanes + i]).collect())
+                    em.b.shuffle(first, second, (0..lanes).flat_map(|i| [i, lanes + i]).collect())
                 }
             }
         };
@@ -163,31 +172,31 @@ impl<'g> Operands<'g> {
     }
 
     /// What a row has there, in all lanes: one element, or those that are done at once, as they are in memory. What it has instead of more than there are meets zeros.
-    fn of_row(&self, cx: &mut Cx<'_>, (depth, rounds): (&Dim, i64), number: u32) -> V {
+    fn of_row(&self, em: &mut ElementEmitter<'_>, (depth, rounds): (&Dim, i64), number: u32) -> V {
         let (gemm, lanes, at_once) = (self.gemm, self.gemm.tile.lanes, self.gemm.at_once);
-        let elements = |cx: &mut Cx<'_>, first: i64, count: i64| {
+        let elements = |em: &mut ElementEmitter<'_>, first: i64, count: i64| {
             let position = self.row_position(&(depth + &Dim::Const(first)), number);
-            load(cx, &gemm.a, &self.a, &position, count as u32, None)
+            load(em, &gemm.a, &self.a, &position, count as u32, None)
         };
         if at_once == 1 {
-            let a = elements(cx, 0, 1);
-            let a = gemm.a.decode(cx, a);
-            return cx.b.splat(a, lanes);
+            let a = elements(em, 0, 1);
+            let a = gemm.a.decode(em, a);
+            return em.b.splat(a, lanes);
         }
         let group = if rounds == at_once {
-            elements(cx, 0, at_once)
+            elements(em, 0, at_once)
         } else {
-            let each: Vec<V> = (0..at_once).map(|n| elements(cx, n.min(rounds - 1), 1)).collect();
-            cx.b.vector(&each)
+            let each: Vec<V> = (0..at_once).map(|n| elements(em, n.min(rounds - 1), 1)).collect();
+            em.b.vector(&each)
         };
-        cx.b.shuffle(group, group, (0..lanes * at_once as u32).map(|i| i % at_once as u32).collect())
+        em.b.shuffle(group, group, (0..lanes * at_once as u32).map(|i| i % at_once as u32).collect())
     }
 
     /// The bits of what the only row has there.
-    pub(super) fn bits_of_row(&self, cx: &mut Cx<'_>, depth: &Dim) -> V {
+    pub(super) fn bits_of_row(&self, em: &mut ElementEmitter<'_>, depth: &Dim) -> V {
         let position = self.row_position(depth, 0);
-        let bits = Place { dtype: DType::I32, ..self.gemm.a.clone() };
-        load(cx, &bits, &self.a, &position, 1, None)
+        let bits = MemoryOperand { dtype: DType::I32, ..self.gemm.a.clone() };
+        load(em, &bits, &self.a, &position, 1, None)
     }
 
     fn row_position(&self, depth: &Dim, number: u32) -> Dim {
@@ -203,23 +212,23 @@ impl<'g> Operands<'g> {
     /// One round of the innermost loop over the depth, or some at once.
     pub(super) fn step(
         &self,
-        cx: &mut Cx<'_>,
+        em: &mut ElementEmitter<'_>,
         (depth, rounds): (&Dim, i64),
         height: u32,
         columns: &[Column],
         sums: &[V],
     ) -> Vec<V> {
-        let dtype = self.gemm.out.dtype(cx);
-        let b = self.of_columns(cx, (depth, rounds), columns);
+        let dtype = self.gemm.out.dtype(em);
+        let b = self.of_columns(em, (depth, rounds), columns);
         let mut next = Vec::with_capacity(sums.len());
         for i in 0..height {
-            let a = self.of_row(cx, (depth, rounds), i);
+            let a = self.of_row(em, (depth, rounds), i);
             for (j, &b) in b.iter().enumerate() {
                 let sum = sums[i as usize * columns.len() + j];
                 next.push(match self.gemm.at_once {
-                    1 => multiply_add(cx, dtype, a, b, sum),
-                    2 => add_pairs(cx, a, b, sum),
-                    _ => cx.b.quads(a, b, sum),
+                    1 => multiply_add(em, dtype, a, b, sum),
+                    2 => add_dot2(em, a, b, sum),
+                    _ => em.b.dot4(a, b, sum),
                 });
             }
         }
@@ -229,14 +238,14 @@ impl<'g> Operands<'g> {
     /// Fetch a share of what follows in `b`: all tiles of a block together fetch what the next round over them will read. Few rows that take several panels
     /// at once do nothing but read, and what is fetched by hand would only get in the way. Nor is anything fetched next to rows that the kernel itself wrote (those of attention, whose
     /// columns are few): LLVM would load them all before, and run out of registers.
-    pub(super) fn fetch_next(&self, cx: &mut Cx<'_>, at: &At, part: &Part, (round, rounds): (V, i64)) {
+    pub(super) fn fetch_next(&self, em: &mut ElementEmitter<'_>, at: &At, part: &Part, (round, rounds): (V, i64)) {
         let gemm = self.gemm;
         if !gemm.b.padded
             || gemm.b.changes
             || gemm.a.changes
             || at.panels > 1
-            || cx.shared.context.options.sanitize
-            || cx.shared.context.device
+            || em.state.context.options.sanitize
+            || em.state.context.device
         {
             return;
         }
@@ -250,19 +259,19 @@ impl<'g> Operands<'g> {
             None => 1,
         };
         let share = ceil_div(lines, tiles);
-        let (size, before) = (cx.b.i64(bytes), cx.b.mul(at.number, part.count));
+        let (size, before) = (em.b.i64(bytes), em.b.mul(at.number, part.count));
         // Tiles fetch equal shares, so that there is time enough between what they ask for.
-        let up = cx.b.i64(bytes - 1);
-        let up = cx.b.add(at.tiles, up);
-        let per_round = cx.b.udiv(up, at.tiles);
-        let (next, skipped) = (cx.b.mul(part.count, size), cx.b.mul(before, per_round));
-        let first = cx.b.add(next, skipped);
+        let up = em.b.i64(bytes - 1);
+        let up = em.b.add(at.tiles, up);
+        let per_round = em.b.udiv(up, at.tiles);
+        let (next, skipped) = (em.b.mul(part.count, size), em.b.mul(before, per_round));
+        let first = em.b.add(next, skipped);
         for i in 0..share {
-            let later = cx.b.i64(i * rounds / share);
-            let round = cx.b.add(round, later);
-            let here = cx.b.mul(round, per_round);
-            let at = cx.b.add(first, here);
-            cx.b.prefetch(self.b.pointer, at);
+            let later = em.b.i64(i * rounds / share);
+            let round = em.b.add(round, later);
+            let here = em.b.mul(round, per_round);
+            let at = em.b.add(first, here);
+            em.b.prefetch(self.b.pointer, at);
         }
     }
 }
@@ -273,42 +282,49 @@ pub(super) fn ceil_div(a: i64, b: i64) -> i64 {
 }
 
 /// Elements at a position, as they are in memory.
-fn load(cx: &mut Cx<'_>, place: &Place, origin: &Origin, position: &Dim, lanes: u32, mask: Option<V>) -> V {
+fn load(
+    em: &mut ElementEmitter<'_>,
+    place: &MemoryOperand,
+    origin: &Origin,
+    position: &Dim,
+    lanes: u32,
+    mask: Option<V>,
+) -> V {
     let relative = position - &origin.position;
     // What differs between the rounds that are written out is added last, so that it is part of the instruction that loads.
     let constant = relative.terms().iter().find(|t| t.factors.is_empty()).map_or(0, |t| t.coef);
-    let varying = cx.uniform(&(&relative - &Dim::Const(constant)));
-    let constant = cx.b.i64(constant);
-    let index = cx.b.add(varying, constant);
+    let varying = em.uniform(&(&relative - &Dim::Const(constant)));
+    let constant = em.b.i64(constant);
+    let index = em.b.add(varying, constant);
     let ty = Ty::vector(scalar::memory(place.dtype), lanes);
     match mask.filter(|_| !place.padded) {
-        Some(mask) => cx.b.load_fixed_masked(ty, origin.pointer, index, mask),
+        Some(mask) => em.b.load_fixed_masked(ty, origin.pointer, index, mask),
         None => {
-            cx.check_bounds(&place.length, index, lanes, true);
+            em.check_bounds(&place.length, index, lanes, true);
             if place.changes {
-                cx.b.load(ty, origin.pointer, index)
+                em.b.load(ty, origin.pointer, index)
             } else {
-                cx.b.load_fixed(ty, origin.pointer, index)
+                em.b.load_fixed(ty, origin.pointer, index)
             }
         }
     }
 }
 
 /// Vectors of integers multiplied, and neighbouring products added to each sum: one instruction of machines that have it, which the backend finds in this form.
-pub(super) fn add_pairs(cx: &mut Cx<'_>, a: V, b: V, sum: V) -> V {
-    let lanes = cx.b.ty(sum).lanes;
-    let [a, b] = [a, b].map(|x| cx.b.convert(Convert::SExt, x, Elem::I32));
-    let products = cx.b.mul(a, b);
-    let [even, odd] = [0, 1].map(|first| cx.b.shuffle(products, products, (0..lanes).map(|i| 2 * i + first).collect()));
-    let pairs = cx.b.add(even, odd);
-    cx.b.add(sum, pairs)
+pub(super) fn add_dot2(em: &mut ElementEmitter<'_>, a: V, b: V, sum: V) -> V {
+    let lanes = em.b.ty(sum).lanes;
+    let [a, b] = [a, b].map(|x| em.b.convert(Convert::SExt, x, Elem::I32));
+    let products = em.b.mul(a, b);
+    let [even, odd] = [0, 1].map(|first| em.b.shuffle(products, products, (0..lanes).map(|i| 2 * i + first).collect()));
+    let pairs = em.b.add(even, odd);
+    em.b.add(sum, pairs)
 }
 
-pub(super) fn multiply_add(cx: &mut Cx<'_>, dtype: DType, a: V, b: V, sum: V) -> V {
+pub(super) fn multiply_add(em: &mut ElementEmitter<'_>, dtype: DType, a: V, b: V, sum: V) -> V {
     if dtype.is_float() {
-        return cx.b.muladd(a, b, sum);
+        return em.b.muladd(a, b, sum);
     }
-    let product = cx.b.mul(a, b);
-    let sum = cx.b.add(sum, product);
-    wrap(cx, dtype, sum)
+    let product = em.b.mul(a, b);
+    let sum = em.b.add(sum, product);
+    wrap(em, dtype, sum)
 }

@@ -7,7 +7,7 @@ pub type Tuning = BTreeMap<String, String>;
 
 /// Something that can be done in several ways.
 #[derive(Clone, Debug)]
-pub struct Choice {
+pub struct Candidates {
     /// What is computed of what, with all sizes.
     pub shape: String,
     /// What the costs prefer comes first.

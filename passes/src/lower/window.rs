@@ -1,14 +1,14 @@
 //! Windows that slide over the last axes, one line of results at a time: where all of a window lies inside of the operand, several results are computed
 //! at once. Serves window reductions, and convolutions with few outputs per group, for which packing does not pay.
 use super::{
-    cx::{Cx, Home},
+    element::{ElementEmitter, Site},
     epilogue::{Epilogue, Sink},
     fuse::Scope,
     index::unravel,
     nest::Lanes,
     pointwise::Kernel,
     reduce::{Sum, wrap},
-    shared::{Arg, Shared},
+    state::{Arg, LowerState},
 };
 use crate::{egraph::is_finite, scalar};
 use numrsc_ir::{
@@ -66,32 +66,32 @@ pub(crate) fn suits(scope: &Scope<'_>, v: Value) -> bool {
         && w[1..].iter().all(|d| d.as_const().is_some())
 }
 
-pub(crate) fn kernel(shared: &mut Shared, scope: &Scope<'_>, epilogue: &Epilogue) -> Kernel {
+pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, epilogue: &Epilogue) -> Kernel {
     let v = epilogue.product;
-    let windows = Windows::new(shared, scope, v);
+    let windows = Windows::new(state, scope, v);
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let range = [builder.params()[0], builder.params()[1]];
-    let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut cx = Cx::new(&mut builder, shared, scope, home);
-    let output = cx.parameter(Ty::PTR, Arg::Output);
-    let shape = cx.shape(v);
-    let axes: Vec<Sym> = shape.iter().map(|n| cx.variable(n)).collect();
+    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
+    let output = em.parameter(Ty::PTR, Arg::Output);
+    let shape = em.shape(v);
+    let axes: Vec<Sym> = shape.iter().map(|n| em.variable(n)).collect();
     let any: Vec<Dim> = axes.iter().cloned().map(Dim::sym).collect();
-    let out = Output { sink: epilogue.sink(&mut cx, output, &any), axes };
-    let in_place = epilogue.in_place(&mut cx, &any);
+    let out = Output { sink: epilogue.sink(&mut em, output, &any), axes };
+    let in_place = epilogue.in_place(&mut em, &any);
     let (lines, line) = (shape[..shape.len() - 1].to_vec(), shape[shape.len() - 1].clone());
     let extent = Dim::product(&lines);
-    let number = cx.variable(&extent);
-    cx.range(&number.clone(), range[0], range[1], &[], |cx, _| {
-        let index = unravel(&Dim::sym(number.clone()), &lines, &cx.extents);
+    let number = em.variable(&extent);
+    em.range(&number.clone(), range[0], range[1], &[], |em, _| {
+        let index = unravel(&Dim::sym(number.clone()), &lines, &em.extents);
         // Names for what is divided out once per line.
-        let index: Vec<Dim> = index.iter().zip(&lines).map(|(i, n)| named(cx, i, n)).collect();
-        windows.line(cx, &out, &index, &line);
+        let index: Vec<Dim> = index.iter().zip(&lines).map(|(i, n)| named(em, i, n)).collect();
+        windows.line(em, &out, &index, &line);
         vec![]
     });
     let each: i64 = windows.taps.iter().product();
     let work = &line * &Dim::Const(1 + each / 2);
-    let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
     let name = scope.func.node(v).op.name();
     Kernel { function: builder.finish(format!("{name}_lines"), vec![]), args, extent, work, in_place }
 }
@@ -103,54 +103,56 @@ struct Output {
 }
 
 impl Output {
-    fn put(&self, cx: &mut Cx<'_>, at: &[Dim], x: V) {
-        self.sink.put(cx, &|s| self.axes.iter().position(|a| a == s).map(|a| at[a].clone()), x);
+    fn put(&self, em: &mut ElementEmitter<'_>, at: &[Dim], x: V) {
+        self.sink.put(em, &|s| self.axes.iter().position(|a| a == s).map(|a| at[a].clone()), x);
     }
 }
 
 /// A name for an index below a size.
-fn named(cx: &mut Cx<'_>, d: &Dim, size: &Dim) -> Dim {
+fn named(em: &mut ElementEmitter<'_>, d: &Dim, size: &Dim) -> Dim {
     if d.as_const().is_some() || d.as_sym().is_some() {
         return d.clone();
     }
-    let v = cx.uniform(d);
-    let name = cx.variable(size);
-    cx.symbols.insert(name.clone(), v);
+    let v = em.uniform(d);
+    let name = em.variable(size);
+    em.symbols.insert(name.clone(), v);
     Dim::sym(name)
 }
 
 /// Combine the elements of a window, tap by tap in the order of its axes.
 fn over_taps(
-    cx: &mut Cx<'_>,
+    em: &mut ElementEmitter<'_>,
     axes: &[Taps],
     outer: &[Dim],
     sum: V,
-    body: &mut dyn FnMut(&mut Cx<'_>, &[Dim], V) -> V,
+    body: &mut dyn FnMut(&mut ElementEmitter<'_>, &[Dim], V) -> V,
 ) -> V {
-    let Some((axis, rest)) = axes.split_first() else { return body(cx, outer, sum) };
-    let mut inside = |cx: &mut Cx<'_>, tap: Dim, sum: V| over_taps(cx, rest, &[outer, &[tap]].concat(), sum, body);
+    let Some((axis, rest)) = axes.split_first() else { return body(em, outer, sum) };
+    let mut inside =
+        |em: &mut ElementEmitter<'_>, tap: Dim, sum: V| over_taps(em, rest, &[outer, &[tap]].concat(), sum, body);
     match *axis {
-        Taps::WrittenOut(count) => (0..count).fold(sum, |sum, t| inside(cx, Dim::Const(t), sum)),
+        Taps::WrittenOut(count) => (0..count).fold(sum, |sum, t| inside(em, Dim::Const(t), sum)),
         Taps::Loop(low, high) => {
-            let var = cx.fresh(false);
-            cx.range(&var.clone(), low, high, &[sum], |cx, sums| vec![inside(cx, Dim::sym(var.clone()), sums[0])])[0]
+            let var = em.fresh(false);
+            em.range(&var.clone(), low, high, &[sum], |em, sums| vec![inside(em, Dim::sym(var.clone()), sums[0])])[0]
         }
     }
 }
 
 impl Windows {
-    fn new(shared: &mut Shared, scope: &Scope<'_>, v: Value) -> Windows {
+    fn new(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Windows {
         let node = scope.func.node(v);
         let x = node.args[0];
-        let sizes = |shared: &mut Shared, v: Value| scope.shape(v).iter().map(|d| shared.size(d)).collect::<Vec<Dim>>();
-        let x_shape = sizes(shared, x);
+        let sizes =
+            |state: &mut LowerState, v: Value| scope.shape(v).iter().map(|d| state.size(d)).collect::<Vec<Dim>>();
+        let x_shape = sizes(state, x);
         let dtype = scope.dtype(x);
         let (taps, strides, dilations, low, combine) = match &node.op {
             Op::Window { f, size, strides, dilations, low, .. } => {
                 (size.clone(), strides, dilations, low, Combine::Reduce(Sum { f: *f, dtype }))
             }
             Op::Conv { strides, dilations, low, groups, .. } => {
-                let w_shape = sizes(shared, node.args[1]);
+                let w_shape = sizes(state, node.args[1]);
                 let taps = w_shape[2..].iter().map(|d| d.as_const().expect("checked by `suits`")).collect();
                 (taps, strides, dilations, low, Combine::Weigh { w: node.args[1], w_shape, groups: *groups })
             }
@@ -162,52 +164,52 @@ impl Windows {
             dtype,
             combine,
             input: x_shape[lead..].to_vec(),
-            output: sizes(shared, v)[lead..].to_vec(),
+            output: sizes(state, v)[lead..].to_vec(),
             taps,
             strides: strides.clone(),
             dilations: dilations.clone(),
-            low: low.iter().map(|d| shared.attribute(d)).collect(),
+            low: low.iter().map(|d| state.attribute(d)).collect(),
         }
     }
 
     /// All results of one line: at its ends windows are cut off, between them they are whole.
-    fn line(&self, cx: &mut Cx<'_>, output: &Output, index: &[Dim], line: &Dim) {
+    fn line(&self, em: &mut ElementEmitter<'_>, output: &Output, index: &[Dim], line: &Dim) {
         let last = self.taps.len() - 1;
         let stride = Dim::Const(self.strides[last]);
         let reach = Dim::Const((self.taps[last] - 1) * self.dilations[last]);
         let whole_from = self.low[last].ceil_div(&stride);
         let whole_to = &(&(&(&self.input[last] - &Dim::ONE) + &self.low[last]) - &reach).floor_div(&stride) + &Dim::ONE;
-        let (zero, count) = (cx.b.i64(0), cx.uniform(line));
-        let (from, to) = (cx.uniform(&whole_from), cx.uniform(&whole_to));
-        let from = cx.b.binary(Binary::SMax, from, zero);
-        let from = cx.b.binary(Binary::SMin, from, count);
-        let to = cx.b.binary(Binary::SMax, to, from);
-        let to = cx.b.binary(Binary::SMin, to, count);
+        let (zero, count) = (em.b.i64(0), em.uniform(line));
+        let (from, to) = (em.uniform(&whole_from), em.uniform(&whole_to));
+        let from = em.b.binary(Binary::SMax, from, zero);
+        let from = em.b.binary(Binary::SMin, from, count);
+        let to = em.b.binary(Binary::SMax, to, from);
+        let to = em.b.binary(Binary::SMin, to, count);
 
         let place = |var: &Sym| [index, &[Dim::sym(var.clone())]].concat();
-        let ends = cx.variable(line);
+        let ends = em.variable(line);
         for (low, high) in [(zero, from), (to, count)] {
-            cx.range(&ends, low, high, &[], |cx, _| {
+            em.range(&ends, low, high, &[], |em, _| {
                 let at = place(&ends);
-                let x = self.element(cx, &at, false);
-                output.put(cx, &at, x);
+                let x = self.element(em, &at, false);
+                output.put(em, &at, x);
                 vec![]
             });
         }
-        let middle = cx.variable(line);
+        let middle = em.variable(line);
         let bytes = scalar::number(self.dtype).size().max(scalar::memory(self.dtype).size());
-        let lanes = output.sink.lanes(line, cx.shared.context.machine.lanes(bytes as u32));
+        let lanes = output.sink.lanes(line, em.state.context.machine.lanes(bytes as u32));
         let at = place(&middle);
         let lanes = Lanes { most: lanes, masked: false };
-        cx.by_vectors(&middle, (from, to), lanes, &[], &mut |_, _| vec![], &mut |cx, _| {
-            let x = self.element(cx, &at, true);
-            output.put(cx, &at, x);
+        em.by_vectors(&middle, (from, to), lanes, &[], &mut |_, _| vec![], &mut |em, _| {
+            let x = self.element(em, &at, true);
+            output.put(em, &at, x);
             vec![]
         });
     }
 
     /// The result at an index; `whole` if the window is not cut off along the last axis.
-    fn element(&self, cx: &mut Cx<'_>, index: &[Dim], whole: bool) -> V {
+    fn element(&self, em: &mut ElementEmitter<'_>, index: &[Dim], whole: bool) -> V {
         let lead = index.len() - self.taps.len();
         let start: Vec<Dim> =
             (0..self.taps.len()).map(|d| &(&index[lead + d] * &Dim::Const(self.strides[d])) - &self.low[d]).collect();
@@ -219,18 +221,18 @@ impl Windows {
             let is_short = if d == last { self.taps[d] <= WRITTEN_OUT } else { few };
             axes.push(match is_whole {
                 true if is_short => Taps::WrittenOut(self.taps[d]),
-                true => Taps::Loop(cx.b.i64(0), cx.b.i64(self.taps[d])),
+                true => Taps::Loop(em.b.i64(0), em.b.i64(self.taps[d])),
                 false => {
-                    let (begin, end) = cx.taps(start, &self.input[d], self.taps[d], self.dilations[d]);
+                    let (begin, end) = em.taps(start, &self.input[d], self.taps[d], self.dilations[d]);
                     Taps::Loop(begin, end)
                 }
             });
         }
-        let zero = self.neutral(cx);
-        let sum = self.over_channels(cx, zero, &mut |cx, channel, sum| {
-            over_taps(cx, &axes, &[], sum, &mut |cx, taps, sum| self.add(cx, index, channel, &start, taps, sum))
+        let zero = self.neutral(em);
+        let sum = self.over_channels(em, zero, &mut |em, channel, sum| {
+            over_taps(em, &axes, &[], sum, &mut |em, taps, sum| self.add(em, index, channel, &start, taps, sum))
         });
-        self.finish(cx, sum)
+        self.finish(em, sum)
     }
 
     /// Do all windows lie inside of the operand along an axis, as far as sizes tell?
@@ -240,40 +242,45 @@ impl Windows {
         self.low[d] == Dim::ZERO && (&self.input[d] - &end).as_const().is_some_and(|n| n > 0)
     }
 
-    fn neutral(&self, cx: &mut Cx<'_>) -> V {
+    fn neutral(&self, em: &mut ElementEmitter<'_>) -> V {
         match &self.combine {
-            Combine::Reduce(sum) => sum.neutral(cx, cx.lanes),
+            Combine::Reduce(sum) => sum.neutral(em, em.lanes),
             Combine::Weigh { .. } => {
-                let ty = Ty::vector(scalar::number(self.dtype), cx.lanes);
-                if ty.elem.is_float() { cx.b.float(ty, 0.0) } else { cx.b.int(ty, 0) }
+                let ty = Ty::vector(scalar::number(self.dtype), em.lanes);
+                if ty.elem.is_float() { em.b.float(ty, 0.0) } else { em.b.int(ty, 0) }
             }
         }
     }
 
-    fn finish(&self, cx: &mut Cx<'_>, sum: V) -> V {
+    fn finish(&self, em: &mut ElementEmitter<'_>, sum: V) -> V {
         match &self.combine {
-            Combine::Reduce(s) => s.narrow(cx, sum),
-            Combine::Weigh { .. } if self.dtype.is_float() => scalar::round_float(cx.b, sum, self.dtype),
+            Combine::Reduce(s) => s.narrow(em, sum),
+            Combine::Weigh { .. } if self.dtype.is_float() => scalar::round_float(em.b, sum, self.dtype),
             Combine::Weigh { .. } => sum,
         }
     }
 
     /// A convolution also sums over the channels of its group.
-    fn over_channels(&self, cx: &mut Cx<'_>, init: V, body: &mut dyn FnMut(&mut Cx<'_>, &Dim, V) -> V) -> V {
+    fn over_channels(
+        &self,
+        em: &mut ElementEmitter<'_>,
+        init: V,
+        body: &mut dyn FnMut(&mut ElementEmitter<'_>, &Dim, V) -> V,
+    ) -> V {
         match &self.combine {
-            Combine::Reduce(_) => body(cx, &Dim::ZERO, init),
-            Combine::Weigh { w_shape, .. } if w_shape[1] == Dim::ONE => body(cx, &Dim::ZERO, init),
+            Combine::Reduce(_) => body(em, &Dim::ZERO, init),
+            Combine::Weigh { w_shape, .. } if w_shape[1] == Dim::ONE => body(em, &Dim::ZERO, init),
             Combine::Weigh { w_shape, .. } => {
-                let var = cx.variable(&w_shape[1]);
-                cx.carry(&[(var.clone(), w_shape[1].clone())], &[init], &mut |cx, inside| {
-                    vec![body(cx, &Dim::sym(var.clone()), inside[0])]
+                let var = em.variable(&w_shape[1]);
+                em.carry(&[(var.clone(), w_shape[1].clone())], &[init], &mut |em, inside| {
+                    vec![body(em, &Dim::sym(var.clone()), inside[0])]
                 })[0]
             }
         }
     }
 
     /// Combine one element of a window with what there is.
-    fn add(&self, cx: &mut Cx<'_>, index: &[Dim], channel: &Dim, start: &[Dim], taps: &[Dim], sum: V) -> V {
+    fn add(&self, em: &mut ElementEmitter<'_>, index: &[Dim], channel: &Dim, start: &[Dim], taps: &[Dim], sum: V) -> V {
         let lead = index.len() - self.taps.len();
         let mut at = index.to_vec();
         for d in 0..self.taps.len() {
@@ -281,23 +288,23 @@ impl Windows {
         }
         match &self.combine {
             Combine::Reduce(s) => {
-                let item = cx.value(self.x, &at);
-                let item = s.widen(cx, item);
-                s.combine(cx, sum, item)
+                let item = em.value(self.x, &at);
+                let item = s.widen(em, item);
+                s.combine(em, sum, item)
             }
             Combine::Weigh { w, w_shape, groups } => {
                 let output = index[1].clone();
                 let per_group = w_shape[0].as_const().map_or(1, |n| n / groups);
                 let group = if per_group == 1 { output.clone() } else { output.floor_div(&Dim::Const(per_group)) };
                 at[1] = &(&group * &w_shape[1]) + channel;
-                let item = cx.value(self.x, &at);
-                let weight = cx.value(*w, &[&[output, channel.clone()], taps].concat());
+                let item = em.value(self.x, &at);
+                let weight = em.value(*w, &[&[output, channel.clone()], taps].concat());
                 if self.dtype.is_float() {
-                    return cx.b.muladd(item, weight, sum);
+                    return em.b.muladd(item, weight, sum);
                 }
-                let product = cx.b.mul(item, weight);
-                let sum = cx.b.add(sum, product);
-                wrap(cx, self.dtype, sum)
+                let product = em.b.mul(item, weight);
+                let sum = em.b.add(sum, product);
+                wrap(em, self.dtype, sum)
             }
         }
     }

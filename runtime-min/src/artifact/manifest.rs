@@ -14,7 +14,7 @@
 //! ```
 use super::{
     FORMAT_VERSION,
-    read::{Item, List, Place, Reader},
+    read::{Item, List, Offset, Reader},
 };
 use crate::{
     DType,
@@ -191,19 +191,19 @@ impl<'a> Manifest<'a> {
         self.list(self.index.kernels)
     }
 
-    fn text(&self, at: Place) -> &'a str {
+    fn text(&self, at: Offset) -> &'a str {
         self.reader(at).text().unwrap_or_default()
     }
 
-    fn size(&self, at: Place) -> Size<'a> {
+    fn size(&self, at: Offset) -> Size<'a> {
         Size::read(&mut self.reader(at)).unwrap_or(Size::Fixed(0))
     }
 
-    fn list<T>(&self, at: Place) -> List<'a, T> {
+    fn list<T>(&self, at: Offset) -> List<'a, T> {
         self.reader(at).start()
     }
 
-    fn reader(&self, at: Place) -> Reader<'a> {
+    fn reader(&self, at: Offset) -> Reader<'a> {
         Reader::at(self.bytes, at)
     }
 }
@@ -228,21 +228,21 @@ pub(super) const HAS_LABELS: u8 = 4;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Index {
     version: u32,
-    model: Place,
-    producer: Place,
-    triple: Place,
-    features: Place,
+    model: Offset,
+    producer: Offset,
+    triple: Offset,
+    features: Offset,
     entry: u64,
-    inputs: Place,
-    outputs: Place,
-    symbols: Place,
-    arena: Place,
-    peak: Place,
+    inputs: Offset,
+    outputs: Offset,
+    symbols: Offset,
+    arena: Offset,
+    peak: Offset,
     weights: u64,
     flags: u8,
-    failures: Place,
-    kernels: Place,
-    labels: Option<Place>,
+    failures: Offset,
+    kernels: Offset,
+    labels: Option<Offset>,
 }
 
 impl Index {

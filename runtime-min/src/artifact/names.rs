@@ -7,7 +7,7 @@
 //! entry [u32]: nodes that the entry function computes by itself
 //! folded [u32]: nodes whose results were known when compiling, or needed nothing but sizes
 //! ```
-use super::read::{Item, List, Place, Reader};
+use super::read::{Item, List, Offset, Reader};
 use crate::error::{Error, Result};
 
 /// A node of the user's model.
@@ -31,10 +31,10 @@ pub struct NamedLaunch<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct NodeNames<'a> {
     bytes: &'a [u8],
-    nodes: Place,
-    launches: Place,
-    entry: Place,
-    folded: Place,
+    nodes: Offset,
+    launches: Offset,
+    entry: Offset,
+    folded: Offset,
 }
 
 impl<'a> NodeNames<'a> {
@@ -79,7 +79,7 @@ impl<'a> NodeNames<'a> {
         self.list(self.folded)
     }
 
-    fn list<T>(&self, at: Place) -> List<'a, T> {
+    fn list<T>(&self, at: Offset) -> List<'a, T> {
         Reader::at(self.bytes, at).start()
     }
 }

@@ -6,7 +6,7 @@ use core::{fmt, marker::PhantomData};
 
 /// Where something starts that was checked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place(u32);
+pub(super) struct Offset(u32);
 
 /// Consecutive items; also an iterator over those that are left.
 #[derive(Clone, Copy)]
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
-    pub(super) fn at(bytes: &'a [u8], place: Place) -> Reader<'a> {
+    pub(super) fn at(bytes: &'a [u8], place: Offset) -> Reader<'a> {
         Reader { bytes, at: place.0 as usize }
     }
 
@@ -117,8 +117,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Checks a part and returns its offset.
-    pub(super) fn skip<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<Place> {
-        let place = Place(self.at as u32);
+    pub(super) fn skip<T>(&mut self, read: impl FnOnce(&mut Reader<'a>) -> Option<T>) -> Option<Offset> {
+        let place = Offset(self.at as u32);
         read(self)?;
         Some(place)
     }
@@ -136,7 +136,7 @@ impl<'a> Reader<'a> {
         List { reader: self, count, item: PhantomData }
     }
 
-    pub(super) fn skip_list<T: Item<'a>>(&mut self) -> Option<Place> {
+    pub(super) fn skip_list<T: Item<'a>>(&mut self) -> Option<Offset> {
         self.skip(|reader| {
             // Every item takes at least a byte, so a wrong count fails soon.
             for _ in 0..reader.u32()? {

@@ -95,7 +95,7 @@ const STANDARD_OUTPUT: usize = 1;
 const STANDARD_ERROR: usize = 2;
 
 /// Where a file is read or written next.
-enum Place {
+enum SeekFrom {
     Start = 0,
     End = 2,
 }
@@ -108,7 +108,9 @@ pub(super) fn read(file: File) -> Result<Vec<u8>> {
     let file = open(file, STANDARD_INPUT, READ_ONLY)?;
     let mut bytes = Vec::new();
     // Memory for the whole length at once, and a byte to see the end; what has none, such as a pipe, gets more as it comes.
-    if named && let Ok(length) = seek(&file, Place::End).and_then(|length| seek(&file, Place::Start).map(|_| length)) {
+    if named
+        && let Ok(length) = seek(&file, SeekFrom::End).and_then(|length| seek(&file, SeekFrom::Start).map(|_| length))
+    {
         let _ = bytes.try_reserve_exact(length.saturating_add(1));
     }
     loop {
@@ -140,7 +142,7 @@ pub(super) fn write(file: File, parts: &[&[u8]]) -> Result<()> {
     parts.iter().try_for_each(|part| write_all(&file, part))?;
     let length = parts.iter().map(|part| part.len()).sum();
     // What has no end, such as a pipe, has nothing left.
-    if named && seek(&file, Place::End).is_ok_and(|end| end > length) {
+    if named && seek(&file, SeekFrom::End).is_ok_and(|end| end > length) {
         // SAFETY: there are no addresses.
         unsafe { call(number::FTRUNCATE, [file.0, length, 0, 0, 0, 0]) }?;
     }
@@ -148,7 +150,7 @@ pub(super) fn write(file: File, parts: &[&[u8]]) -> Result<()> {
 }
 
 /// The place as a number of bytes from the start.
-fn seek(file: &Open, place: Place) -> Result<usize> {
+fn seek(file: &Open, place: SeekFrom) -> Result<usize> {
     // SAFETY: there are no addresses.
     unsafe { call(number::LSEEK, [file.0, 0, place as usize, 0, 0, 0]) }
 }

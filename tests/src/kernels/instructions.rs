@@ -34,10 +34,10 @@ impl Maker<'_> {
                 let ty = self.ty_of(&NUMBERS);
                 self.inst(ty, Inst::Iota)
             }
-            15 if self.config.quads => {
+            15 if self.config.dot4 => {
                 let [narrow, wide] = [(Elem::I8, 16), (Elem::I32, 4)].map(|(elem, lanes)| Ty::vector(elem, lanes));
                 let (a, b, c) = (self.value(narrow), self.value(narrow), self.value(wide));
-                self.inst(wide, Inst::Quads(a, b, c))
+                self.inst(wide, Inst::Dot4(a, b, c))
             }
             _ => self.lanes_moved(),
         };

@@ -106,9 +106,10 @@ fn judged(case: &Case) -> Result<Outcome, String> {
     }
     let live = func.without_dead_nodes();
     // Floats of 16 bits are kept wide where `Options::tolerance` lets them.
-    let wide =
-        caught("widening", || numrsc_passes::widen(&live, &numrsc_passes::Context::new(numrsc_passes::Machine::AVX2)))?
-            .map_err(|e| format!("widening fails: {e}"))?;
+    let wide = caught("widening", || {
+        numrsc_passes::half_to_f32(&live, &numrsc_passes::Context::new(numrsc_ir::Machine::AVX2))
+    })?
+    .map_err(|e| format!("widening fails: {e}"))?;
     let (mut runs, mut failing) = (0, 0);
     for sizes in SIZES {
         let Some(inputs) = inputs(case, &func, sizes) else { continue };

@@ -139,8 +139,8 @@ fn conversions_of_the_model_round() {
         let nodes = vec![cast("x", "h", half), node("Mul", &["h", "h"], &["p"]), cast("p", "y", DType::F32)];
         let func = import_model(&model(graph(&["x"], nodes, &["y"]))).unwrap();
         let square = |tolerance: f64| {
-            let cx = numrsc_passes::Context::new(numrsc_passes::Machine::AVX2).with(|o| o.tolerance = tolerance);
-            let func = numrsc_passes::widen(&func, &cx).unwrap();
+            let cx = numrsc_passes::Context::new(numrsc_ir::Machine::AVX2).with(|o| o.tolerance = tolerance);
+            let func = numrsc_passes::half_to_f32(&func, &cx).unwrap();
             let x = Tensor::from_f32(&[2], &[1.0 / 3.0, 1e9]);
             eval(&func, &[x.into()]).unwrap()[0].as_tensor().unwrap().to_f64s()
         };

@@ -347,7 +347,7 @@ impl<'m> Machine<'m> {
                 let (a, b, c) = (at(a), at(b), at(c));
                 (0..lanes).for_each(|i| slots[to + i] = lane::muladd(elem, slots[a + i], slots[b + i], slots[c + i]));
             }
-            Inst::Quads(a, b, c) => {
+            Inst::Dot4(a, b, c) => {
                 let (a, b, c) = (at(a), at(b), at(c));
                 for i in 0..lanes {
                     let products =

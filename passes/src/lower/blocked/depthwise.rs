@@ -1,12 +1,12 @@
 //! Convolutions of every channel by itself: a vector of channels at a time, a few pixels of a row together, so that each element is loaded once per row
 //! of the window and the weights stay in registers. Windows that are cut off by the borders leave out what lies outside, where possible when compiling.
-use super::{super::pointwise::Kernel, Conv, Output};
+use super::{super::pointwise::Kernel, BlockedConv, Output};
 use crate::lower::{
-    cx::{Cx, Home},
+    element::{ElementEmitter, Site},
     entry::Frame,
     epilogue::Epilogue,
     index::unravel,
-    shared::{Arg, Shared},
+    state::{Arg, LowerState},
 };
 use numrsc_ir::{
     Dim,
@@ -23,7 +23,7 @@ const PART_ROWS: i64 = 7;
 const UNITS: i64 = 8;
 
 pub(super) struct Depthwise<'c> {
-    conv: &'c Conv,
+    conv: &'c BlockedConv,
     input: [Dim; 2],
     output: [Dim; 2],
     window: [i64; 2],
@@ -52,7 +52,7 @@ struct Row<'d> {
 }
 
 /// Some pixels of a row, one after the other.
-struct Tile {
+struct PixelRun {
     first: Dim,
     pixels: i64,
     taps: Taps,
@@ -69,7 +69,7 @@ enum Taps {
 }
 
 impl<'c> Depthwise<'c> {
-    pub(super) fn new(conv: &'c Conv, registers: u32) -> Depthwise<'c> {
+    pub(super) fn new(conv: &'c BlockedConv, registers: u32) -> Depthwise<'c> {
         // A row alone is an image of one row.
         fn two<T: Clone>(list: &[T], other: T) -> [T; 2] {
             if let [a, b] = list { [a.clone(), b.clone()] } else { [other, list[0].clone()] }
@@ -100,54 +100,54 @@ impl<'c> Depthwise<'c> {
         if self.is_small() { (self.registers - self.taps()).min(PIXELS) } else { PIXELS }
     }
 
-    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
+    pub(super) fn kernel(&self, state: &mut LowerState, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end] = [builder.params()[0], builder.params()[1]];
-        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
-        let pointer = cx.parameter(Ty::PTR, Arg::Output);
-        let output = Output::new(&mut cx, epilogue, pointer, self.conv);
-        let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
+        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut em = ElementEmitter::new(&mut builder, state, &frame.scope, site);
+        let pointer = em.parameter(Ty::PTR, Arg::Output);
+        let output = Output::new(&mut em, epilogue, pointer, self.conv);
+        let weights = em.parameter(Ty::PTR, Arg::Entry(weights));
         let conv = self.conv;
         let rows = self.output[0].as_const().map_or(PARTS, |n| n / PART_ROWS);
         let parts = Dim::Const(if conv.groups >= UNITS { rows.clamp(1, PARTS) } else { PARTS });
         let sizes = [conv.images.clone(), parts.clone(), Dim::Const(conv.groups)];
         let extent = Dim::product(&sizes);
-        let number = cx.variable(&extent);
-        cx.range(&number.clone(), begin, end, &[], |cx, _| {
-            let index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
-            let [image, part, block] = [0, 1, 2].map(|i| cx.named(&index[i]));
+        let number = em.variable(&extent);
+        em.range(&number.clone(), begin, end, &[], |em, _| {
+            let index = unravel(&Dim::sym(number.clone()), &sizes, &em.extents);
+            let [image, part, block] = [0, 1, 2].map(|i| em.named(&index[i]));
             let plane = &(&(&image * &Dim::Const(conv.groups)) + &block)
                 * &(&Dim::product(&self.input) * &Dim::Const(conv.lanes));
-            let operand = cx.pointer_of(conv.x);
-            let buffer = cx.buffer_of(conv.x);
-            let elements = cx.length(buffer);
+            let operand = em.pointer_of(conv.x);
+            let buffer = em.buffer_of(conv.x);
+            let elements = em.length(buffer);
             let unit = Unit { image, block, plane, operand, elements, weights, output: &output };
             let row_at = |part: &Dim| (part * &self.output[0]).floor_div(&parts);
-            let (first, last) = (cx.uniform(&row_at(&part)), cx.uniform(&row_at(&(&part + &Dim::ONE))));
-            let (from, to) = self.whole(cx, 0);
-            let (from, to) = (cx.clamp(from, first, last), cx.clamp(to, first, last));
+            let (first, last) = (em.uniform(&row_at(&part)), em.uniform(&row_at(&(&part + &Dim::ONE))));
+            let (from, to) = self.whole(em, 0);
+            let (from, to) = (em.clamp(from, first, last), em.clamp(to, first, last));
             for (low, high, whole) in [(first, from, false), (from, to, true), (to, last, false)] {
-                let row = cx.variable(&self.output[0]);
-                cx.range(&row.clone(), low, high, &[], |cx, _| {
-                    self.row(cx, &unit, Row { number: &Dim::sym(row.clone()), whole });
+                let row = em.variable(&self.output[0]);
+                em.range(&row.clone(), low, high, &[], |em, _| {
+                    self.row(em, &unit, Row { number: &Dim::sym(row.clone()), whole });
                     vec![]
                 });
             }
             vec![]
         });
         let work = &Dim::product(&self.output).floor_div(&parts) * &Dim::Const(self.taps());
-        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
         Kernel { function: builder.finish("conv_depthwise", vec![]), args, extent, work, in_place: output.in_place }
     }
 
     /// The outputs along an axis whose windows lie inside of the operand: from and to.
-    fn whole(&self, cx: &mut Cx<'_>, axis: usize) -> (V, V) {
+    fn whole(&self, em: &mut ElementEmitter<'_>, axis: usize) -> (V, V) {
         let (from, to) = self.whole_range(axis);
-        let (zero, count) = (cx.b.i64(0), cx.uniform(&self.output[axis]));
-        let (from, to) = (cx.uniform(&from), cx.uniform(&to));
-        let from = cx.clamp(from, zero, count);
-        (from, cx.clamp(to, from, count))
+        let (zero, count) = (em.b.i64(0), em.uniform(&self.output[axis]));
+        let (from, to) = (em.uniform(&from), em.uniform(&to));
+        let from = em.clamp(from, zero, count);
+        (from, em.clamp(to, from, count))
     }
 
     fn whole_range(&self, axis: usize) -> (Dim, Dim) {
@@ -158,15 +158,15 @@ impl<'c> Depthwise<'c> {
     }
 
     /// All outputs of a row.
-    fn row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: Row<'_>) {
+    fn row(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, row: Row<'_>) {
         if let Some(tiles) = self.known_tiles() {
-            return self.known_row(cx, unit, row, &tiles);
+            return self.known_row(em, unit, row, &tiles);
         }
-        let (from, to) = self.whole(cx, 1);
-        let (zero, count, size) = (cx.b.i64(0), cx.uniform(&self.output[1]), cx.b.i64(self.pixels()));
-        let inner = cx.b.sub(to, from);
-        let left = cx.b.urem(inner, size);
-        let middle = cx.b.sub(to, left);
+        let (from, to) = self.whole(em, 1);
+        let (zero, count, size) = (em.b.i64(0), em.uniform(&self.output[1]), em.b.i64(self.pixels()));
+        let inner = em.b.sub(to, from);
+        let left = em.b.urem(inner, size);
+        let middle = em.b.sub(to, left);
         let parts = [
             (zero, from, 1, Taps::Found),
             (from, middle, self.pixels(), Taps::All),
@@ -174,10 +174,10 @@ impl<'c> Depthwise<'c> {
             (to, count, 1, Taps::Found),
         ];
         for (low, high, pixels, taps) in parts {
-            let open = cx.b.open_for(&[]);
-            let first = cx.name_of(open.var);
-            self.tile(cx, unit, row, &Tile { first, pixels, taps });
-            cx.b.close_for(open, low, high, pixels, vec![]);
+            let open = em.b.open_for(&[]);
+            let first = em.name_of(open.var);
+            self.tile(em, unit, row, &PixelRun { first, pixels, taps });
+            em.b.close_for(open, low, high, pixels, vec![]);
         }
     }
 
@@ -195,39 +195,40 @@ impl<'c> Depthwise<'c> {
     }
 
     /// The first and the last tile on their own, loops over equal ones between them.
-    fn known_row(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: Row<'_>, tiles: &[(i64, i64)]) {
-        let known = |(first, pixels): (i64, i64)| Tile { first: Dim::Const(first), pixels, taps: Taps::Known(first) };
-        self.tile(cx, unit, row, &known(tiles[0]));
+    fn known_row(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, row: Row<'_>, tiles: &[(i64, i64)]) {
+        let known =
+            |(first, pixels): (i64, i64)| PixelRun { first: Dim::Const(first), pixels, taps: Taps::Known(first) };
+        self.tile(em, unit, row, &known(tiles[0]));
         let mut at = 1;
         while at + 1 < tiles.len() {
             let (start, size) = tiles[at];
             let run = tiles[at..tiles.len() - 1].iter().take_while(|t| t.1 == size).count();
-            let (low, high) = (cx.b.i64(start), cx.b.i64(start + size * run as i64));
-            let open = cx.b.open_for(&[]);
-            let tile = Tile { first: cx.name_of(open.var), pixels: size, taps: Taps::All };
-            self.tile(cx, unit, row, &tile);
-            cx.b.close_for(open, low, high, size, vec![]);
+            let (low, high) = (em.b.i64(start), em.b.i64(start + size * run as i64));
+            let open = em.b.open_for(&[]);
+            let tile = PixelRun { first: em.name_of(open.var), pixels: size, taps: Taps::All };
+            self.tile(em, unit, row, &tile);
+            em.b.close_for(open, low, high, size, vec![]);
             at += run;
         }
         if tiles.len() > 1 {
-            self.tile(cx, unit, row, &known(tiles[tiles.len() - 1]));
+            self.tile(em, unit, row, &known(tiles[tiles.len() - 1]));
         }
     }
 
-    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, row: Row<'_>, tile: &Tile) {
+    fn tile(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, row: Row<'_>, tile: &PixelRun) {
         let ty = Ty::vector(Elem::F32, self.conv.lanes as u32);
-        let zero = cx.b.float(ty, 0.0);
+        let zero = em.b.float(ty, 0.0);
         let mut sums = vec![zero; tile.pixels as usize];
         let top = &(row.number * &Dim::Const(self.strides[0])) - &self.low[0];
         if row.whole && self.is_small() {
             for tap in 0..self.window[0] {
-                sums = self.tap_row(cx, unit, (&top, &Dim::Const(tap)), tile, sums);
+                sums = self.tap_row(em, unit, (&top, &Dim::Const(tap)), tile, sums);
             }
         } else {
-            let (low, high) = cx.taps(&top, &self.input[0], self.window[0], self.dilations[0]);
-            let tap = cx.variable(&Dim::Const(self.window[0]));
-            sums = cx.range(&tap.clone(), low, high, &sums, |cx, inside| {
-                self.tap_row(cx, unit, (&top, &Dim::sym(tap.clone())), tile, inside.to_vec())
+            let (low, high) = em.taps(&top, &self.input[0], self.window[0], self.dilations[0]);
+            let tap = em.variable(&Dim::Const(self.window[0]));
+            sums = em.range(&tap.clone(), low, high, &sums, |em, inside| {
+                self.tap_row(em, unit, (&top, &Dim::sym(tap.clone())), tile, inside.to_vec())
             });
         }
         let at = |i: i64| -> Vec<Dim> {
@@ -235,28 +236,28 @@ impl<'c> Depthwise<'c> {
             let space = if self.conv.output.len() == 1 { &space[1..] } else { &space[..] };
             [&[unit.image.clone(), unit.block.clone()], space].concat()
         };
-        sums.iter().enumerate().for_each(|(i, s)| unit.output.put(cx, at(i as i64), *s));
+        sums.iter().enumerate().for_each(|(i, s)| unit.output.put(em, at(i as i64), *s));
     }
 
     /// Add what one row of the window contributes to all pixels of a tile.
     fn tap_row(
         &self,
-        cx: &mut Cx<'_>,
+        em: &mut ElementEmitter<'_>,
         unit: &Unit<'_>,
         (top, tap): (&Dim, &Dim),
-        tile: &Tile,
+        tile: &PixelRun,
         mut sums: Vec<V>,
     ) -> Vec<V> {
         let line = &(top + &(tap * &Dim::Const(self.dilations[0]))) * &self.input[1];
         let left = &(&tile.first * &Dim::Const(self.strides[1])) - &self.low[1];
         if tile.taps == Taps::Found {
-            let (low, high) = cx.taps(&left, &self.input[1], self.window[1], self.dilations[1]);
-            let column = cx.variable(&Dim::Const(self.window[1]));
-            return cx.range(&column.clone(), low, high, &sums, |cx, inside| {
+            let (low, high) = em.taps(&left, &self.input[1], self.window[1], self.dilations[1]);
+            let column = em.variable(&Dim::Const(self.window[1]));
+            return em.range(&column.clone(), low, high, &sums, |em, inside| {
                 let column = Dim::sym(column.clone());
-                let x = self.element(cx, unit, &line, &(&left + &(&column * &Dim::Const(self.dilations[1]))));
-                let w = self.weight(cx, unit, tap, &column);
-                vec![cx.b.muladd(x, w, inside[0])]
+                let x = self.element(em, unit, &line, &(&left + &(&column * &Dim::Const(self.dilations[1]))));
+                let w = self.weight(em, unit, tap, &column);
+                vec![em.b.muladd(x, w, inside[0])]
             });
         }
         let offset = |pixel: i64, column: i64| pixel * self.strides[1] + column * self.dilations[1];
@@ -272,27 +273,27 @@ impl<'c> Depthwise<'c> {
                     continue;
                 }
             }
-            let x = self.element(cx, unit, &line, &(&left + &Dim::Const(at)));
+            let x = self.element(em, unit, &line, &(&left + &Dim::Const(at)));
             for &(i, c) in pairs.iter().filter(|&&(i, c)| offset(i, c) == at) {
-                let w = self.weight(cx, unit, tap, &Dim::Const(c));
-                sums[i as usize] = cx.b.muladd(x, w, sums[i as usize]);
+                let w = self.weight(em, unit, tap, &Dim::Const(c));
+                sums[i as usize] = em.b.muladd(x, w, sums[i as usize]);
             }
         }
         sums
     }
 
     /// A vector of the operand.
-    fn element(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, line: &Dim, column: &Dim) -> V {
+    fn element(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, line: &Dim, column: &Dim) -> V {
         let lanes = self.conv.lanes;
-        let at = cx.uniform(&(&unit.plane + &(&(line + column) * &Dim::Const(lanes))));
-        cx.check_bounds(&unit.elements, at, lanes as u32, true);
-        cx.b.load_fixed(Ty::vector(Elem::F32, lanes as u32), unit.operand, at)
+        let at = em.uniform(&(&unit.plane + &(&(line + column) * &Dim::Const(lanes))));
+        em.check_bounds(&unit.elements, at, lanes as u32, true);
+        em.b.load_fixed(Ty::vector(Elem::F32, lanes as u32), unit.operand, at)
     }
 
-    fn weight(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tap: &Dim, column: &Dim) -> V {
+    fn weight(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, tap: &Dim, column: &Dim) -> V {
         let lanes = self.conv.lanes;
         let number = &(&(&unit.block * &Dim::Const(self.taps())) + &(tap * &Dim::Const(self.window[1]))) + column;
-        let at = cx.uniform(&(&number * &Dim::Const(lanes)));
-        cx.b.load_fixed(Ty::vector(Elem::F32, lanes as u32), unit.weights, at)
+        let at = em.uniform(&(&number * &Dim::Const(lanes)));
+        em.b.load_fixed(Ty::vector(Elem::F32, lanes as u32), unit.weights, at)
     }
 }

@@ -3,17 +3,17 @@
 //! so that tiles need not end with a row.
 use super::{
     super::pointwise::Kernel,
-    Conv, Output, Panels,
+    BlockedConv, Output, Panels,
     halo::Halo,
-    products::{Products, Tile, most_pixels, tiles},
+    products::{PixelTile, Products, most_pixels, tiles},
 };
 use crate::lower::{
-    cx::{Cx, Home},
+    element::{ElementEmitter, Site},
     entry::Frame,
     epilogue::Epilogue,
     gemm::{branch, once_per_block},
     index::{linear, unravel},
-    shared::{Arg, Shared},
+    state::{Arg, LowerState},
     tile::ceil_div,
 };
 use numrsc_ir::{
@@ -38,7 +38,7 @@ const UNITS: i64 = 16;
 const WRITTEN_OUT: i64 = 16;
 
 pub(super) struct Direct<'c> {
-    conv: &'c Conv,
+    conv: &'c BlockedConv,
     /// Spatial sizes of operand and result; one axis where pixels do not depend on rows.
     input: Vec<Dim>,
     output: Vec<Dim>,
@@ -82,7 +82,7 @@ struct Pixel {
 }
 
 impl<'c> Direct<'c> {
-    pub(super) fn new(conv: &'c Conv, block_bytes: i64, shared: &mut Shared) -> Direct<'c> {
+    pub(super) fn new(conv: &'c BlockedConv, block_bytes: i64, state: &mut LowerState) -> Direct<'c> {
         let flat = !conv.padded && conv.taps() == 1 && conv.strides.iter().all(|&s| s == 1);
         // A negative `high` crops: then rows of the operand are longer than those of the result.
         // Rows of several phases are put together from whole rows.
@@ -101,11 +101,11 @@ impl<'c> Direct<'c> {
             let blocks = ceil_div(all, rows).max(least);
             rows = ceil_div(all, if blocks > 1 { blocks + blocks % 2 } else { 1 });
         }
-        let blocks = shared.size(&output[0].ceil_div(&Dim::Const(rows)));
+        let blocks = state.size(&output[0].ceil_div(&Dim::Const(rows)));
         let chunks = conv.chunks(&blocks, UNITS, conv.panels()[0].count);
         let halo = conv.padded.then(|| Halo::new(conv, rows));
         let part = part(conv);
-        let registers = i64::from(shared.context.machine.registers);
+        let registers = i64::from(state.context.machine.registers);
         Direct { conv, input, output, halo, rows, blocks, chunks, part, registers }
     }
 
@@ -145,60 +145,60 @@ impl<'c> Direct<'c> {
         &(&pixels * &Dim::Const(widest * self.conv.lanes * 4)).ceil_div(&Dim::Const(64)) * &Dim::Const(64)
     }
 
-    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
+    pub(super) fn kernel(&self, state: &mut LowerState, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
-        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
-        let pointer = cx.parameter(Ty::PTR, Arg::Output);
-        let output = Output::new(&mut cx, epilogue, pointer, self.conv);
-        let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
+        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut em = ElementEmitter::new(&mut builder, state, &frame.scope, site);
+        let pointer = em.parameter(Ty::PTR, Arg::Output);
+        let output = Output::new(&mut em, epilogue, pointer, self.conv);
+        let weights = em.parameter(Ty::PTR, Arg::Entry(weights));
         let own = self.scratch().map(|bytes| {
-            let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
-            let stride = cx.uniform(&bytes);
-            let offset = cx.b.mul(worker, stride);
-            cx.b.offset(scratch, offset)
+            let scratch = em.parameter(Ty::PTR, Arg::Scratch);
+            let stride = em.uniform(&bytes);
+            let offset = em.b.mul(worker, stride);
+            em.b.offset(scratch, offset)
         });
         let sums = own.filter(|_| self.keeps_sums()).map(|own| {
-            let offset = cx.uniform(&self.copy_bytes());
-            cx.b.offset(own, offset)
+            let offset = em.uniform(&self.copy_bytes());
+            em.b.offset(own, offset)
         });
         let conv = self.conv;
         let sizes = [conv.images.clone(), Dim::Const(conv.groups), self.blocks.clone(), Dim::Const(self.chunks)];
         let extent = Dim::product(&sizes);
-        let number = cx.variable(&extent);
-        cx.range(&number.clone(), begin, end, &[], |cx, _| {
-            let index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
-            let [image, group, block, chunk] = [0, 1, 2, 3].map(|i| cx.named(&index[i]));
+        let number = em.variable(&extent);
+        em.range(&number.clone(), begin, end, &[], |em, _| {
+            let index = unravel(&Dim::sym(number.clone()), &sizes, &em.extents);
+            let [image, group, block, chunk] = [0, 1, 2, 3].map(|i| em.named(&index[i]));
             let row_at = |block: &Dim| (block * &self.output[0]).floor_div(&self.blocks);
-            let first_row = cx.named(&row_at(&block));
-            let end_row = cx.named(&row_at(&(&block + &Dim::ONE)));
-            let rows = cx.named(&(&end_row - &first_row));
+            let first_row = em.named(&row_at(&block));
+            let end_row = em.named(&row_at(&(&block + &Dim::ONE)));
+            let rows = em.named(&(&end_row - &first_row));
             let plane = self.source_plane(&image, &group);
             let (source, start) = match (&self.halo, own) {
                 (Some(halo), Some(own)) => {
-                    once_per_block(cx, (begin, &number), &chunk, &mut |cx| {
-                        halo.fill(cx, conv, own, &plane, &first_row, &rows);
+                    once_per_block(em, (begin, &number), &chunk, &mut |em| {
+                        halo.fill(em, conv, own, &plane, &first_row, &rows);
                     });
                     (own, None)
                 }
                 _ => {
                     let row = &Dim::product(&self.input[1..]) * &Dim::Const(self.stride(0) * conv.channels);
                     let first = &plane + &(&first_row * &row);
-                    let pointer = cx.pointer_of(conv.x);
-                    (cx.element(pointer, &first, conv.numbers.operand_bytes()), Some(first))
+                    let pointer = em.pointer_of(conv.x);
+                    (em.element(pointer, &first, conv.numbers.operand_bytes()), Some(first))
                 }
             };
             let unit = Unit { image, group, first_row, source, start, output: &output, weights, sums };
-            let count = cx.uniform(&(&rows * &Dim::product(&self.output[1..])));
+            let count = em.uniform(&(&rows * &Dim::product(&self.output[1..])));
             for panels in conv.panels() {
-                self.panels(cx, &unit, &panels, &chunk, count);
+                self.panels(em, &unit, &panels, &chunk, count);
             }
             vec![]
         });
         let pixels = &Dim::product(&self.output[1..]) * &Dim::Const(self.rows);
         let work = &pixels * &Dim::Const(1 + conv.depth() * conv.out_vectors / self.chunks);
-        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
         Kernel { function: builder.finish("conv_blocks", vec![]), args, extent, work, in_place: output.in_place }
     }
 
@@ -214,61 +214,61 @@ impl<'c> Direct<'c> {
     }
 
     /// All panels that belong to a part of the output channels.
-    fn panels(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, panels: &Panels, chunk: &Dim, count: V) {
+    fn panels(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, panels: &Panels, chunk: &Dim, count: V) {
         let bound = |part: &Dim| (part * &Dim::Const(panels.count)).floor_div(&Dim::Const(self.chunks));
-        let (low, high) = (cx.uniform(&bound(chunk)), cx.uniform(&bound(&(chunk + &Dim::ONE))));
-        let open = cx.b.open_for(&[]);
-        let (vectors, first) = (cx.b.i64(panels.vectors), cx.b.i64(panels.first));
-        let start = cx.b.mul(open.var, vectors);
-        let vector = cx.b.add(start, first);
-        let panel = Panel { first: cx.name_of(vector), vectors: panels.vectors };
+        let (low, high) = (em.uniform(&bound(chunk)), em.uniform(&bound(&(chunk + &Dim::ONE))));
+        let open = em.b.open_for(&[]);
+        let (vectors, first) = (em.b.i64(panels.vectors), em.b.i64(panels.first));
+        let start = em.b.mul(open.var, vectors);
+        let vector = em.b.add(start, first);
+        let panel = Panel { first: em.name_of(vector), vectors: panels.vectors };
         let most = most_pixels(self.registers, panels.vectors);
-        let all = |cx: &mut Cx<'_>, part: &Dim| {
-            tiles(cx, count, self.block_pixels(), most, &mut |cx, tile| {
-                self.tile(cx, unit, tile, &panel, part);
+        let all = |em: &mut ElementEmitter<'_>, part: &Dim| {
+            tiles(em, count, self.block_pixels(), most, &mut |em, tile| {
+                self.tile(em, unit, tile, &panel, part);
             });
         };
         match unit.sums {
-            None => all(cx, &Dim::ZERO),
-            Some(sums) => self.by_parts(cx, unit, sums, &panel, count, &all),
+            None => all(em, &Dim::ZERO),
+            Some(sums) => self.by_parts(em, unit, sums, &panel, count, &all),
         }
-        cx.b.close_for(open, low, high, 1, vec![]);
+        em.b.close_for(open, low, high, 1, vec![]);
     }
 
     /// All parts of the depth, one after the other for all pixels of a block. Rows of the result are put together when their sums are there.
     fn by_parts(
         &self,
-        cx: &mut Cx<'_>,
+        em: &mut ElementEmitter<'_>,
         unit: &Unit<'_>,
         sums: V,
         panel: &Panel,
         count: V,
-        all: &dyn Fn(&mut Cx<'_>, &Dim),
+        all: &dyn Fn(&mut ElementEmitter<'_>, &Dim),
     ) {
         let parts = Dim::Const(self.parts());
-        let part = cx.variable(&parts);
-        cx.carry(&[(part.clone(), parts)], &[], &mut |cx, _| {
-            all(cx, &Dim::sym(part.clone()));
+        let part = em.variable(&parts);
+        em.carry(&[(part.clone(), parts)], &[], &mut |em, _| {
+            all(em, &Dim::sym(part.clone()));
             vec![]
         });
         if !self.conv.plain {
             return;
         }
         let ty = Ty::vector(self.conv.numbers.sum(), self.conv.lanes as u32);
-        let (open, none) = (cx.b.open_for(&[]), cx.b.i64(0));
-        let pixel = cx.name_of(open.var);
+        let (open, none) = (em.b.open_for(&[]), em.b.i64(0));
+        let pixel = em.name_of(open.var);
         let finished: Vec<V> = (0..panel.vectors)
             .map(|j| {
-                let at = cx.uniform(&self.sum_at(&pixel, panel.vectors, j));
-                cx.b.load(ty, sums, at)
+                let at = em.uniform(&self.sum_at(&pixel, panel.vectors, j));
+                em.b.load(ty, sums, at)
             })
             .collect();
-        let bytes = cx.uniform(&self.sum_bytes());
-        let rows = cx.b.offset(sums, bytes);
-        let count_name = cx.name_of(count);
-        self.to_rows(cx, rows, &pixel, &count_name, &finished);
-        cx.b.close_for(open, none, count, 1, vec![]);
-        self.store_rows(cx, unit, rows, panel, &count_name);
+        let bytes = em.uniform(&self.sum_bytes());
+        let rows = em.b.offset(sums, bytes);
+        let count_name = em.name_of(count);
+        self.to_rows(em, rows, &pixel, &count_name, &finished);
+        em.b.close_for(open, none, count, 1, vec![]);
+        self.store_rows(em, unit, rows, panel, &count_name);
     }
 
     /// Outputs of a panel that belong to a row each: all of its lanes, or with several phases all outputs.
@@ -277,7 +277,7 @@ impl<'c> Direct<'c> {
     }
 
     /// Put the sums of a pixel where the rows of their outputs have them: phases lie side by side.
-    fn to_rows(&self, cx: &mut Cx<'_>, rows: V, pixel: &Dim, count: &Dim, sums: &[V]) {
+    fn to_rows(&self, em: &mut ElementEmitter<'_>, rows: V, pixel: &Dim, count: &Dim, sums: &[V]) {
         let (conv, phases) = (self.conv, &self.conv.phases);
         let per_output = self.panel_rows(sums.len() as i64);
         let row_pixels = count * &Dim::Const(phases.count());
@@ -291,29 +291,29 @@ impl<'c> Direct<'c> {
             } else {
                 linear(&phases.pixel(&step, &phases.place(&Dim::Const(phase))), &phases.sizes)
             };
-            let at = cx.uniform(&(&(&row_pixels * &Dim::Const(output)) + &at));
-            let x = cx.b.extract(sums[(n / conv.lanes) as usize], (n % conv.lanes) as u32);
-            cx.b.store(rows, at, x);
+            let at = em.uniform(&(&(&row_pixels * &Dim::Const(output)) + &at));
+            let x = em.b.extract(sums[(n / conv.lanes) as usize], (n % conv.lanes) as u32);
+            em.b.store(rows, at, x);
         }
     }
 
     /// Finish the rows of a panel's outputs.
-    fn store_rows(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, rows: V, panel: &Panel, count: &Dim) {
+    fn store_rows(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, rows: V, panel: &Panel, count: &Dim) {
         let (conv, phases) = (self.conv, Dim::Const(self.conv.phases.count()));
         let first_output = &panel.first * &Dim::Const(conv.lanes);
-        let (all, here) = (cx.b.i64(self.panel_rows(panel.vectors)), &Dim::Const(conv.outputs) - &first_output);
-        let here = cx.uniform(&here);
-        let here = cx.b.binary(Binary::SMin, here, all);
+        let (all, here) = (em.b.i64(self.panel_rows(panel.vectors)), &Dim::Const(conv.outputs) - &first_output);
+        let here = em.uniform(&here);
+        let here = em.b.binary(Binary::SMin, here, all);
         let first = &(&unit.first_row * &Dim::product(&self.output[1..])) * &phases;
         let length = count * &phases;
-        let range = (cx.uniform(&first), cx.uniform(&(&first + &length)));
-        let zero = cx.b.i64(0);
-        let open = cx.b.open_for(&[]);
-        let output = cx.name_of(open.var);
+        let range = (em.uniform(&first), em.uniform(&(&first + &length)));
+        let zero = em.b.i64(0);
+        let open = em.b.open_for(&[]);
+        let output = em.name_of(open.var);
         let channel = &(&(&unit.group * &Dim::Const(conv.outputs)) + &first_output) + &output;
-        let position = cx.uniform(&(&output * &length));
-        unit.output.put_row(cx, [&unit.image, &channel], range, rows, position);
-        cx.b.close_for(open, zero, here, 1, vec![]);
+        let position = em.uniform(&(&output * &length));
+        unit.output.put_row(em, [&unit.image, &channel], range, rows, position);
+        em.b.close_for(open, zero, here, 1, vec![]);
     }
 
     /// Where the sum of a pixel and a vector of a panel is in memory.
@@ -340,97 +340,97 @@ impl<'c> Direct<'c> {
     }
 
     /// Where a pixel of a block is read, apart from channels and taps.
-    fn pixel(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, number: i64) -> Pixel {
+    fn pixel(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, first: &Dim, number: i64) -> Pixel {
         let bytes = self.conv.numbers.operand_bytes();
         if self.output.len() == 1 {
             let step = self.conv.channels * self.stride(0);
             let offset = first * &Dim::Const(step);
-            return Pixel { pointer: cx.element(unit.source, &offset, bytes), offset, behind: number * step };
+            return Pixel { pointer: em.element(unit.source, &offset, bytes), offset, behind: number * step };
         }
         let mut sizes = self.output.clone();
         sizes[0] = Dim::Const(self.rows);
-        let at = unravel(&(first + &Dim::Const(number)), &sizes, &cx.extents);
+        let at = unravel(&(first + &Dim::Const(number)), &sizes, &em.extents);
         let each = at.iter().zip(self.pitches()).enumerate();
         let offset = each.fold(Dim::ZERO, |sum, (d, (i, pitch))| &sum + &(&(i * &Dim::Const(self.stride(d))) * &pitch));
-        Pixel { pointer: cx.element(unit.source, &offset, bytes), offset, behind: 0 }
+        Pixel { pointer: em.element(unit.source, &offset, bytes), offset, behind: 0 }
     }
 
     /// Load an element that a pixel sees: that many elements behind its first, and some more.
-    fn load(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pixel: &Pixel, (at, behind): (V, V)) -> V {
-        let first = cx.b.i64(pixel.behind);
-        let behind = cx.b.add(first, behind);
+    fn load(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, pixel: &Pixel, (at, behind): (V, V)) -> V {
+        let first = em.b.i64(pixel.behind);
+        let behind = em.b.add(first, behind);
         let numbers = self.conv.numbers;
-        let pointer = cx.elements_behind(pixel.pointer, at, numbers.operand_bytes());
+        let pointer = em.elements_behind(pixel.pointer, at, numbers.operand_bytes());
         let ty = Ty::vector(numbers.operand(), numbers.at_once() as u32);
-        let Some(start) = &unit.start else { return cx.b.load(ty, pointer, behind) };
-        if cx.shared.context.options.sanitize {
-            let before = cx.uniform(&(start + &pixel.offset));
-            let position = cx.b.add(before, at);
-            let position = cx.b.add(position, behind);
-            let buffer = cx.buffer_of(self.conv.x);
-            let length = cx.length(buffer);
-            cx.check_bounds(&length, position, ty.lanes, true);
+        let Some(start) = &unit.start else { return em.b.load(ty, pointer, behind) };
+        if em.state.context.options.sanitize {
+            let before = em.uniform(&(start + &pixel.offset));
+            let position = em.b.add(before, at);
+            let position = em.b.add(position, behind);
+            let buffer = em.buffer_of(self.conv.x);
+            let length = em.length(buffer);
+            em.check_bounds(&length, position, ty.lanes, true);
         }
-        cx.b.load_fixed(ty, pointer, behind)
+        em.b.load_fixed(ty, pointer, behind)
     }
 
     /// The products of a tile in a part of the depth.
-    fn tile(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tile: &Tile, panel: &Panel, part: &Dim) {
+    fn tile(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, tile: &PixelTile, panel: &Panel, part: &Dim) {
         let (conv, first, vectors) = (self.conv, &tile.first, panel.vectors);
-        let places: Vec<Pixel> = (0..tile.pixels).map(|i| self.pixel(cx, unit, first, i)).collect();
+        let places: Vec<Pixel> = (0..tile.pixels).map(|i| self.pixel(em, unit, first, i)).collect();
         let vector = &(&unit.group * &Dim::Const(conv.out_vectors)) + &panel.first;
         let before = &vector * &Dim::Const(conv.depth() * conv.lanes);
-        let weights = cx.element(unit.weights, &before, conv.numbers.weight_bytes());
-        let products = self.products(cx, weights, vectors, part);
-        let mut load = |cx: &mut Cx<'_>, i: i64, at: (V, V)| self.load(cx, unit, &places[i as usize], at);
-        let sums = products.sums(cx, tile, &mut load);
-        let Some(memory) = unit.sums else { return self.store(cx, unit, first, panel, &sums) };
+        let weights = em.element(unit.weights, &before, conv.numbers.weight_bytes());
+        let products = self.products(em, weights, vectors, part);
+        let mut load = |em: &mut ElementEmitter<'_>, i: i64, at: (V, V)| self.load(em, unit, &places[i as usize], at);
+        let sums = products.sums(em, tile, &mut load);
+        let Some(memory) = unit.sums else { return self.store(em, unit, first, panel, &sums) };
         // A part is summed up by itself: errors of rounding grow with the length of a sum.
         let ty = Ty::vector(conv.numbers.sum(), conv.lanes as u32);
-        let at = |cx: &mut Cx<'_>, n: usize| {
+        let at = |em: &mut ElementEmitter<'_>, n: usize| {
             let (i, j) = (n as i64 / vectors, n as i64 % vectors);
-            cx.uniform(&self.sum_at(&(first + &Dim::Const(i)), vectors, j))
+            em.uniform(&self.sum_at(&(first + &Dim::Const(i)), vectors, j))
         };
-        let keep = |cx: &mut Cx<'_>, sums: &[V]| {
+        let keep = |em: &mut ElementEmitter<'_>, sums: &[V]| {
             for (n, sum) in sums.iter().enumerate() {
-                let at = at(cx, n);
-                cx.b.store(memory, at, *sum);
+                let at = at(em, n);
+                em.b.store(memory, at, *sum);
             }
         };
-        let (part, zero, last) = (cx.uniform(part), cx.b.i64(0), cx.b.i64(self.parts() - 1));
-        let is_first = cx.b.compare(Compare::Eq, part, zero);
-        let is_last = cx.b.compare(Compare::Eq, part, last);
-        let finishes = if conv.plain { cx.b.bits(Ty::I1, 0) } else { is_last };
-        branch(cx, is_first, &mut |cx, is_first| {
+        let (part, zero, last) = (em.uniform(part), em.b.i64(0), em.b.i64(self.parts() - 1));
+        let is_first = em.b.compare(Compare::Eq, part, zero);
+        let is_last = em.b.compare(Compare::Eq, part, last);
+        let finishes = if conv.plain { em.b.bits(Ty::I1, 0) } else { is_last };
+        branch(em, is_first, &mut |em, is_first| {
             if is_first {
-                return keep(cx, &sums);
+                return keep(em, &sums);
             }
             let sums: Vec<V> = sums
                 .iter()
                 .enumerate()
                 .map(|(n, sum)| {
-                    let at = at(cx, n);
-                    let before = cx.b.load(ty, memory, at);
-                    cx.b.add(before, *sum)
+                    let at = at(em, n);
+                    let before = em.b.load(ty, memory, at);
+                    em.b.add(before, *sum)
                 })
                 .collect();
-            branch(cx, finishes, &mut |cx, finishes| match finishes {
-                true => self.store(cx, unit, first, panel, &sums),
-                false => keep(cx, &sums),
+            branch(em, finishes, &mut |em, finishes| match finishes {
+                true => self.store(em, unit, first, panel, &sums),
+                false => keep(em, &sums),
             });
         });
     }
 
     /// Products over the slices of channels of a part, and taps.
-    fn products(&self, cx: &mut Cx<'_>, weights: V, vectors: i64, part: &Dim) -> Products {
+    fn products(&self, em: &mut ElementEmitter<'_>, weights: V, vectors: i64, part: &Dim) -> Products {
         let conv = self.conv;
         let (sizes, pitches) = (self.source_sizes(), self.pitches());
         let mut loops = Vec::new();
-        let mut variable = |cx: &mut Cx<'_>, count: Dim| {
+        let mut variable = |em: &mut ElementEmitter<'_>, count: Dim| {
             if count == Dim::ONE {
                 return Dim::ZERO;
             }
-            let s = cx.variable(&count);
+            let s = em.variable(&count);
             loops.push((s.clone(), count));
             Dim::sym(s)
         };
@@ -439,12 +439,12 @@ impl<'c> Direct<'c> {
         // Outside of the loops over taps: further inside, LLVM keeps an address in memory for every element.
         let per_block = Dim::Const(conv.channels / conv.slice);
         let [block, inside] = if conv.slices * conv.slice == conv.in_blocks * conv.channels {
-            let block = variable(cx, Dim::Const(self.part));
-            [&(part * &Dim::Const(self.part)) + &block, variable(cx, per_block.clone())]
+            let block = variable(em, Dim::Const(self.part));
+            [&(part * &Dim::Const(self.part)) + &block, variable(em, per_block.clone())]
         } else {
             let each = Dim::Const(self.part_slices());
             let before = part * &each;
-            let slice = &before + &variable(cx, (&Dim::Const(conv.slices) - &before).lesser(&each));
+            let slice = &before + &variable(em, (&Dim::Const(conv.slices) - &before).lesser(&each));
             let block = slice.floor_div(&per_block);
             let inside = &slice - &(&block * &per_block);
             [block, inside]
@@ -453,7 +453,7 @@ impl<'c> Direct<'c> {
         let mut x_at = &(&block * &(&Dim::product(&sizes) * &Dim::Const(conv.channels))) + &first;
         let mut w_at = &(&block * &per_block) + &inside;
         for (d, &n) in conv.window.iter().enumerate() {
-            let tap = if by_tap && d == last { Dim::ZERO } else { variable(cx, Dim::Const(n)) };
+            let tap = if by_tap && d == last { Dim::ZERO } else { variable(em, Dim::Const(n)) };
             w_at = &(&w_at * &Dim::Const(n)) + &tap;
             if n > 1 {
                 x_at = &x_at + &(&(&tap * &Dim::Const(conv.dilations[d])) * &pitches[d]);
@@ -469,7 +469,7 @@ impl<'c> Direct<'c> {
         Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes, numbers: conv.numbers, round }
     }
 
-    fn store(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, first: &Dim, panel: &Panel, sums: &[V]) {
+    fn store(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, first: &Dim, panel: &Panel, sums: &[V]) {
         let (conv, phases) = (self.conv, &self.conv.phases);
         let before = &unit.first_row * &Dim::product(&self.output[1..]);
         for (n, &sum) in sums.iter().enumerate() {
@@ -481,34 +481,34 @@ impl<'c> Direct<'c> {
             let sizes = [Dim::Const(phases.count()), each.clone()];
             let number = unravel(&(&panel.first + &Dim::Const(j)), &sizes, &HashMap::new());
             let index = phases.pixel(&step, &phases.place(&number[0]));
-            let inside = (!phases.exact).then(|| self.inside(cx, &index));
+            let inside = (!phases.exact).then(|| self.inside(em, &index));
             if inside.is_some() {
-                cx.b.open_branch();
+                em.b.open_branch();
             }
             let channel = &(&unit.group * &each) + &number[1];
-            unit.output.put(cx, [&[unit.image.clone(), channel], &index[..]].concat(), sum);
+            unit.output.put(em, [&[unit.image.clone(), channel], &index[..]].concat(), sum);
             if let Some(inside) = inside {
-                let then = cx.b.close_branch(vec![]);
-                cx.b.open_branch();
-                let or = cx.b.close_branch(vec![]);
-                cx.b.close_if(inside, then, or);
+                let then = em.b.close_branch(vec![]);
+                em.b.open_branch();
+                let or = em.b.close_branch(vec![]);
+                em.b.close_if(inside, then, or);
             }
         }
     }
 
     /// Is there such a pixel of the result?
-    fn inside(&self, cx: &mut Cx<'_>, index: &[Dim]) -> V {
-        let yes = cx.b.bits(Ty::I1, 1);
+    fn inside(&self, em: &mut ElementEmitter<'_>, index: &[Dim]) -> V {
+        let yes = em.b.bits(Ty::I1, 1);
         index.iter().zip(&self.conv.phases.sizes).fold(yes, |all, (i, size)| {
-            let (i, size) = (cx.uniform(i), cx.uniform(size));
-            let fits = cx.b.compare(Compare::ULt, i, size);
-            cx.b.and(all, fits)
+            let (i, size) = (em.uniform(i), em.uniform(size));
+            let fits = em.b.compare(Compare::ULt, i, size);
+            em.b.and(all, fits)
         })
     }
 }
 
 /// What a convolution costs, in products of a vector per image.
-pub(super) fn cost(conv: &Conv) -> i64 {
+pub(super) fn cost(conv: &BlockedConv) -> i64 {
     let pixels: i64 = conv.output.iter().map(|d| d.as_const().unwrap_or(TYPICAL_ROW)).product();
     let depth = conv.depth();
     let blocks = ceil_div(pixels * conv.in_blocks * conv.channels * 4, BLOCK_BYTES).max(1);
@@ -516,7 +516,7 @@ pub(super) fn cost(conv: &Conv) -> i64 {
 }
 
 /// How many blocks of input channels the weights of a panel are used for at a time: all, or an equal part that fits the cache.
-fn part(conv: &Conv) -> i64 {
+fn part(conv: &BlockedConv) -> i64 {
     let bytes = conv.channels * conv.taps() * conv.panels()[0].vectors * conv.lanes * conv.numbers.weight_bytes();
     let panel = if conv.taps() == 1 { PANEL_BYTES_OF_ONE_TAP } else { PANEL_BYTES };
     let fitting = (panel / bytes).max(1);
@@ -528,7 +528,7 @@ fn part(conv: &Conv) -> i64 {
     }
 }
 
-impl Cx<'_> {
+impl ElementEmitter<'_> {
     /// A name for the value of an expression.
     pub(super) fn named(&mut self, d: &Dim) -> Dim {
         if d.as_const().is_some() || d.as_sym().is_some() {

@@ -1,7 +1,7 @@
 //! What the windows of a block of rows see, copied with zeros around it: windows are then never cut off. The copy belongs to a worker and is small
 //! enough for its cache; it costs a few loads and stores per element where the convolution does hundreds of products.
-use super::Conv;
-use crate::lower::cx::Cx;
+use super::BlockedConv;
+use crate::lower::element::ElementEmitter;
 use numrsc_ir::{
     Dim,
     kernel::{Compare, Ty, V},
@@ -25,7 +25,7 @@ struct Line {
 
 impl Halo {
     /// For blocks of that many rows at most.
-    pub(super) fn new(conv: &Conv, rows: i64) -> Halo {
+    pub(super) fn new(conv: &BlockedConv, rows: i64) -> Halo {
         let size = |d: usize, outputs: &Dim| {
             &(&(outputs - &Dim::ONE) * &Dim::Const(conv.strides[d])) + &Dim::Const(conv.reach(d) + 1)
         };
@@ -45,86 +45,101 @@ impl Halo {
     }
 
     /// Copy what the outputs of `rows` rows from `first_row` on see. The operand's group begins at `plane`.
-    pub(super) fn fill(&self, cx: &mut Cx<'_>, conv: &Conv, copy: V, plane: &Dim, first_row: &Dim, rows: &Dim) {
+    pub(super) fn fill(
+        &self,
+        em: &mut ElementEmitter<'_>,
+        conv: &BlockedConv,
+        copy: V,
+        plane: &Dim,
+        first_row: &Dim,
+        rows: &Dim,
+    ) {
         let needed = &(&(rows - &Dim::ONE) * &Dim::Const(conv.strides[0])) + &Dim::Const(conv.reach(0) + 1);
-        let needed = cx.named(&needed);
+        let needed = em.named(&needed);
         // The operand's index of the first element of the copy along each axis.
         let start: Vec<Dim> = (0..self.sizes.len())
             .map(|d| if d == 0 { &(first_row * &Dim::Const(conv.strides[0])) - &conv.low[0] } else { -&conv.low[d] })
             .collect();
         let last = self.sizes.len() - 1;
         let extent = |d: usize| if d == 0 { needed.clone() } else { self.sizes[d].clone() };
-        let block = cx.variable(&Dim::Const(self.blocks));
+        let block = em.variable(&Dim::Const(self.blocks));
         let mut loops = vec![(block.clone(), Dim::Const(self.blocks))];
-        loops.extend((0..last).map(|d| (cx.variable(&extent(d)), extent(d))));
+        loops.extend((0..last).map(|d| (em.variable(&extent(d)), extent(d))));
         let axes: Vec<Dim> = loops[1..].iter().map(|(s, _)| Dim::sym(s.clone())).collect();
         let block = Dim::sym(block);
-        cx.carry(&loops, &[], &mut |cx, _| {
+        em.carry(&loops, &[], &mut |em, _| {
             let mut line = Line { source: block.clone(), inside: None, target: block.clone() };
             for (d, i) in axes.iter().enumerate() {
-                let at = cx.uniform(&(i + &start[d]));
-                let size = cx.uniform(&conv.input[d]);
-                let fits = cx.b.compare(Compare::ULt, at, size);
-                line.inside = Some(line.inside.map_or(fits, |before| cx.b.and(before, fits)));
+                let at = em.uniform(&(i + &start[d]));
+                let size = em.uniform(&conv.input[d]);
+                let fits = em.b.compare(Compare::ULt, at, size);
+                line.inside = Some(line.inside.map_or(fits, |before| em.b.and(before, fits)));
                 line.source = &(&line.source * &conv.input[d]) + &(i + &start[d]);
                 line.target = &(&line.target * &self.sizes[d]) + i;
             }
             let channels = Dim::Const(self.channels);
             line.source = plane + &(&(&(&line.source * &conv.input[last]) + &start[last]) * &channels);
             line.target = &(&line.target * &self.sizes[last]) * &channels;
-            self.line(cx, conv, copy, &line, &start[last], &extent(last));
+            self.line(em, conv, copy, &line, &start[last], &extent(last));
             vec![]
         });
     }
 
     /// Zeros, elements, zeros.
-    fn line(&self, cx: &mut Cx<'_>, conv: &Conv, copy: V, line: &Line, start: &Dim, length: &Dim) {
+    fn line(&self, em: &mut ElementEmitter<'_>, conv: &BlockedConv, copy: V, line: &Line, start: &Dim, length: &Dim) {
         let channels = Dim::Const(self.channels);
-        let zero = cx.b.i64(0);
-        let all = cx.uniform(&(length * &channels));
-        let low = cx.uniform(&(&-start * &channels));
-        let high = cx.uniform(&(&(&conv.input[conv.input.len() - 1] - start) * &channels));
-        let mut low = cx.clamp(low, zero, all);
-        let mut high = cx.clamp(high, low, all);
+        let zero = em.b.i64(0);
+        let all = em.uniform(&(length * &channels));
+        let low = em.uniform(&(&-start * &channels));
+        let high = em.uniform(&(&(&conv.input[conv.input.len() - 1] - start) * &channels));
+        let mut low = em.clamp(low, zero, all);
+        let mut high = em.clamp(high, low, all);
         if let Some(inside) = line.inside {
-            (low, high) = (cx.b.select(inside, low, all), cx.b.select(inside, high, all));
+            (low, high) = (em.b.select(inside, low, all), em.b.select(inside, high, all));
         }
-        let target = cx.element(copy, &line.target, self.bytes);
-        let source = cx.uniform(&line.source);
-        let operand = cx.pointer_of(conv.x);
-        let buffer = cx.buffer_of(conv.x);
-        let elements = cx.length(buffer);
+        let target = em.element(copy, &line.target, self.bytes);
+        let source = em.uniform(&line.source);
+        let operand = em.pointer_of(conv.x);
+        let buffer = em.buffer_of(conv.x);
+        let elements = em.length(buffer);
         let lanes = if conv.channels == 1 { conv.lanes } else { conv.lanes.min(conv.channels) } as u32;
         for (from, to, copies) in [(zero, low, false), (low, high, true), (high, all, false)] {
-            self.run(cx, from, to, lanes, &mut |cx, at, lanes| {
+            self.run(em, from, to, lanes, &mut |em, at, lanes| {
                 let elem = conv.numbers.operand();
                 let x = if copies {
-                    let index = cx.b.add(source, at);
-                    cx.check_bounds(&elements, index, lanes, true);
-                    cx.b.load_fixed(Ty::vector(elem, lanes), operand, index)
+                    let index = em.b.add(source, at);
+                    em.check_bounds(&elements, index, lanes, true);
+                    em.b.load_fixed(Ty::vector(elem, lanes), operand, index)
                 } else {
-                    conv.numbers.zeros(cx, elem, i64::from(lanes))
+                    conv.numbers.zeros(em, elem, i64::from(lanes))
                 };
-                cx.b.store(target, at, x);
+                em.b.store(target, at, x);
             });
         }
     }
 
     /// Call `body` for all of a range, by vectors and then one by one.
-    fn run(&self, cx: &mut Cx<'_>, from: V, to: V, lanes: u32, body: &mut dyn FnMut(&mut Cx<'_>, V, u32)) {
+    fn run(
+        &self,
+        em: &mut ElementEmitter<'_>,
+        from: V,
+        to: V,
+        lanes: u32,
+        body: &mut dyn FnMut(&mut ElementEmitter<'_>, V, u32),
+    ) {
         let mut middle = to;
         if self.channels % i64::from(lanes) != 0 {
-            let (count, step) = (cx.b.sub(to, from), cx.b.i64(i64::from(lanes)));
-            let left = cx.b.urem(count, step);
-            middle = cx.b.sub(to, left);
+            let (count, step) = (em.b.sub(to, from), em.b.i64(i64::from(lanes)));
+            let left = em.b.urem(count, step);
+            middle = em.b.sub(to, left);
         }
         for (low, high, lanes) in [(from, middle, lanes), (middle, to, 1)] {
             if low == high {
                 continue;
             }
-            let open = cx.b.open_for(&[]);
-            body(cx, open.var, lanes);
-            cx.b.close_for(open, low, high, i64::from(lanes), vec![]);
+            let open = em.b.open_for(&[]);
+            body(em, open.var, lanes);
+            em.b.close_for(open, low, high, i64::from(lanes), vec![]);
         }
     }
 }

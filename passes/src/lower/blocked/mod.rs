@@ -11,18 +11,18 @@ mod transform;
 mod winograd;
 
 use super::{
-    cx::{Cx, Lane},
+    element::{ElementEmitter, Lane},
     entry::{Entry, Frame},
     epilogue::{Epilogue, Sink},
     index::unravel,
-    shared::Shared,
+    state::LowerState,
     tile::ceil_div,
 };
-use crate::{Machine, Result, egraph::is_finite, weights::product_operands};
+use crate::{Result, egraph::is_finite, weights::product_operands};
 use depthwise::Depthwise;
 use direct::Direct;
 use numrsc_ir::{
-    DType, Dim, Func, Node, Op, Tensor, Value,
+    DType, Dim, Func, Machine, Node, Op, Tensor, Value,
     dim::Sym,
     kernel::{Elem, Ty, V},
 };
@@ -47,8 +47,8 @@ pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
     if !is_vector(*in_block)
         || !is_vector(*out_block)
         || *in_block + *out_block == 2
-        || (if is_narrow { !machine.pairs || *in_block == 1 } else { w.dtype() != DType::F32 })
-        || (is_narrow && unsigned && !(machine.quads && fits_byte(w)))
+        || (if is_narrow { !machine.dot2 || *in_block == 1 } else { w.dtype() != DType::F32 })
+        || (is_narrow && unsigned && !(machine.dot4 && fits_byte(w)))
         || w.is_empty()
         || w.rank() < 3
     {
@@ -85,22 +85,22 @@ pub(crate) fn packs(func: &Func, node: &Node, v: Value, machine: Machine) -> boo
 }
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
-    let conv = Conv::new(&mut entry.shared, frame, epilogue.product);
-    let (kernel, scratch) = match Schedule::choose(&mut entry.shared, frame, &conv, epilogue.product) {
+    let conv = BlockedConv::new(&mut entry.state, frame, epilogue.product);
+    let (kernel, scratch) = match Schedule::choose(&mut entry.state, frame, &conv, epilogue.product) {
         Schedule::Winograd { transform, tiles } => {
-            let winograd = Winograd::new(&conv, transform, tiles, &mut entry.shared);
+            let winograd = Winograd::new(&conv, transform, tiles, &mut entry.state);
             let packed = entry.place_weights(&winograd.packed_weights(weights(frame, conv.w)));
-            (winograd.kernel(&mut entry.shared, frame, epilogue, packed), Some(winograd.scratch()))
+            (winograd.kernel(&mut entry.state, frame, epilogue, packed), Some(winograd.scratch()))
         }
         Schedule::Depthwise => {
             let packed = entry.place_weights(&conv.packed_weights(weights(frame, conv.w)));
-            let depthwise = Depthwise::new(&conv, entry.shared.context.machine.registers);
-            (depthwise.kernel(&mut entry.shared, frame, epilogue, packed), None)
+            let depthwise = Depthwise::new(&conv, entry.state.context.machine.registers);
+            (depthwise.kernel(&mut entry.state, frame, epilogue, packed), None)
         }
         Schedule::Direct { bytes } => {
             let packed = entry.place_weights(&conv.packed_weights(weights(frame, conv.w)));
-            let direct = Direct::new(&conv, bytes, &mut entry.shared);
-            (direct.kernel(&mut entry.shared, frame, epilogue, packed), direct.scratch())
+            let direct = Direct::new(&conv, bytes, &mut entry.state);
+            (direct.kernel(&mut entry.state, frame, epilogue, packed), direct.scratch())
         }
     };
     let output = entry.take_over_or_allocate(frame, epilogue.root, &kernel.in_place)?;
@@ -124,47 +124,47 @@ struct Output {
 }
 
 impl Output {
-    fn new(cx: &mut Cx<'_>, epilogue: &Epilogue, pointer: V, conv: &Conv) -> Output {
-        let shape = cx.shape(epilogue.product);
+    fn new(em: &mut ElementEmitter<'_>, epilogue: &Epilogue, pointer: V, conv: &BlockedConv) -> Output {
+        let shape = em.shape(epilogue.product);
         let pixels = Dim::product(&conv.phases.sizes);
         let sizes = if conv.plain { [&shape[..2], std::slice::from_ref(&pixels)].concat() } else { shape.clone() };
-        let axes: Vec<Sym> = sizes.iter().map(|n| cx.variable(n)).collect();
+        let axes: Vec<Sym> = sizes.iter().map(|n| em.variable(n)).collect();
         let mut any: Vec<Dim> = axes.iter().cloned().map(Dim::sym).collect();
         if conv.plain {
             let pixel = any.remove(2);
-            any.extend(unravel(&pixel, &shape[2..], &cx.extents));
+            any.extend(unravel(&pixel, &shape[2..], &em.extents));
         }
-        let (sink, in_place) = (epilogue.sink(cx, pointer, &any), epilogue.in_place(cx, &any));
+        let (sink, in_place) = (epilogue.sink(em, pointer, &any), epilogue.in_place(em, &any));
         Output { sink, axes, pixels, lanes: conv.lanes, sum: conv.numbers.sum(), in_place }
     }
 
     /// Finish and store the pixels `first..end` of a channel without blocks; they are in memory from `position` on.
-    fn put_row(&self, cx: &mut Cx<'_>, channel: [&Dim; 2], (first, end): (V, V), memory: V, position: V) {
+    fn put_row(&self, em: &mut ElementEmitter<'_>, channel: [&Dim; 2], (first, end): (V, V), memory: V, position: V) {
         let names = |s: &Sym| self.axes[..2].iter().position(|a| a == s).map(|a| channel[a].clone());
         let ty = Ty::vector(self.sum, self.lanes as u32);
-        self.sink.put_row(cx, (&self.axes[2], &names, &self.pixels), (first, end), (memory, position, ty));
+        self.sink.put_row(em, (&self.axes[2], &names, &self.pixels), (first, end), (memory, position, ty));
     }
 
     /// Finish and store a vector at its index (without the place in the vector).
-    fn put(&self, cx: &mut Cx<'_>, mut index: Vec<Dim>, x: V) {
-        let zero = cx.b.i64(0);
-        let lane = cx.variable(&Dim::Const(self.lanes));
-        cx.symbols.insert(lane.clone(), zero);
+    fn put(&self, em: &mut ElementEmitter<'_>, mut index: Vec<Dim>, x: V) {
+        let zero = em.b.i64(0);
+        let lane = em.variable(&Dim::Const(self.lanes));
+        em.symbols.insert(lane.clone(), zero);
         index.push(Dim::sym(lane.clone()));
         let names = |s: &Sym| self.axes.iter().position(|a| a == s).map(|a| index[a].clone());
-        let outer = (cx.lane.replace(Lane { sym: lane, base: zero, mask: None }), cx.lanes);
-        cx.lanes = self.lanes as u32;
+        let outer = (em.lane.replace(Lane { sym: lane, base: zero, mask: None }), em.lanes);
+        em.lanes = self.lanes as u32;
         if self.sink.scalars_only {
-            (0..cx.lanes).for_each(|l| cx.in_lane(l, |cx| self.sink.put(cx, &names, x)));
+            (0..em.lanes).for_each(|l| em.in_lane(l, |em| self.sink.put(em, &names, x)));
         } else {
-            self.sink.put(cx, &names, x);
+            self.sink.put(em, &names, x);
         }
-        (cx.lane, cx.lanes) = outer;
+        (em.lane, em.lanes) = outer;
     }
 }
 
 /// Sizes and attributes of a convolution.
-struct Conv {
+struct BlockedConv {
     x: Value,
     w: Value,
     numbers: Numbers,
@@ -204,31 +204,31 @@ struct Panels {
     count: i64,
 }
 
-impl Conv {
-    fn new(shared: &mut Shared, frame: &Frame<'_>, v: Value) -> Conv {
+impl BlockedConv {
+    fn new(state: &mut LowerState, frame: &Frame<'_>, v: Value) -> BlockedConv {
         let node = frame.scope.func.node(v);
         let Op::Conv { strides, dilations, groups, in_block, out_block, .. } = &node.op else {
             unreachable!("a convolution")
         };
         let [x, w] = product_operands(frame.scope.func, node);
         let numbers = match w == node.args[1] {
-            true => Numbers::Floats,
-            false if has_no_sign(frame.scope.func, x) => Numbers::Quads,
-            false if fits_byte(weights(frame, w)) => Numbers::Pairs(Elem::I8),
-            false => Numbers::Pairs(Elem::I16),
+            true => Numbers::Float,
+            false if has_no_sign(frame.scope.func, x) => Numbers::Dot4,
+            false if fits_byte(weights(frame, w)) => Numbers::Dot2(Elem::I8),
+            false => Numbers::Dot2(Elem::I16),
         };
         let w_shape: Vec<i64> = weights(frame, w).shape().iter().map(|&n| n as i64).collect();
         let space = w_shape.len() - 2;
-        let x_shape: Vec<Dim> = frame.scope.shape(x).iter().map(|d| shared.size(d)).collect();
+        let x_shape: Vec<Dim> = frame.scope.shape(x).iter().map(|d| state.size(d)).collect();
         let depthwise = *in_block > 1 && is_depthwise(weights(frame, w), *groups);
         let lanes = lanes(*in_block, *out_block);
         let mut phases = Phases::of(frame.scope.func, node).expect("a convolution that suits");
-        phases.steps.iter_mut().chain(&mut phases.sizes).for_each(|d| *d = shared.size(d));
-        let low = phases.low.iter().map(|d| shared.attribute(d)).collect();
+        phases.steps.iter_mut().chain(&mut phases.sizes).for_each(|d| *d = state.size(d));
+        let low = phases.low.iter().map(|d| state.attribute(d)).collect();
         let outputs = w_shape[0] / groups;
         let inputs = if depthwise { *in_block } else { inputs_with_weights(weights(frame, w)) };
         let slice = slice_for(inputs, *in_block, numbers.at_once());
-        Conv {
+        BlockedConv {
             x,
             w,
             numbers,

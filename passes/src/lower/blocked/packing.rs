@@ -1,10 +1,10 @@
 //! Weights of convolutions in the order in which their kernels read them.
-use super::{Conv, Panels, products::Numbers, transform::Transform};
+use super::{BlockedConv, Panels, products::Numbers, transform::Transform};
 use crate::lower::weights::{Sink, Stored};
 use numrsc_ir::{DType, Tensor, kernel::Elem};
 use std::ops::ControlFlow;
 
-impl Conv {
+impl BlockedConv {
     /// Weights in the order of use: group, panel, slice of channels, tap, channel of the slice, output of the panel; channels that are multiplied at once are side by side. Outputs are numbered phase by phase; what is missing
     /// of the last vector, and taps that a phase does not have, are zeros.
     pub(super) fn packed_weights(&self, w: &Tensor) -> Stored {
@@ -14,9 +14,9 @@ impl Conv {
             return Stored::made(w.dtype(), vec![groups, taps, lanes], move |to| by_tap(&w, [groups, lanes, taps], to));
         }
         let dtype = match self.numbers {
-            Numbers::Pairs(Elem::I8) => DType::I8,
-            Numbers::Pairs(_) => DType::I16,
-            Numbers::Quads | Numbers::Floats => w.dtype(),
+            Numbers::Dot2(Elem::I8) => DType::I8,
+            Numbers::Dot2(_) => DType::I16,
+            Numbers::Dot4 | Numbers::Float => w.dtype(),
         };
         let taps = w.shape()[2..].iter().product::<usize>() as i64;
         let order = Order {

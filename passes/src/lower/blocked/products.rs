@@ -1,8 +1,8 @@
 //! The innermost part: a few pixels times a few vectors of outputs, all accumulators in registers over the whole depth.
 use crate::lower::{
-    cx::Cx,
+    element::ElementEmitter,
     gemm::CACHE_LINE,
-    tile::{add_pairs, ceil_div},
+    tile::{add_dot2, ceil_div},
 };
 use numrsc_ir::{
     Dim,
@@ -24,40 +24,40 @@ pub(super) const MAX_STEPS: i64 = 8;
 /// What is multiplied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Numbers {
-    Floats,
+    Float,
     /// Integers of 16 bits, two neighbouring channels at once, with weights of 8 or 16 bits.
-    Pairs(Elem),
+    Dot2(Elem),
     /// Integers of 8 bits without signs, four neighbouring channels at once, with weights of 8 bits.
-    Quads,
+    Dot4,
 }
 
 impl Numbers {
     pub(super) fn sum(self) -> Elem {
-        if self == Numbers::Floats { Elem::F32 } else { Elem::I32 }
+        if self == Numbers::Float { Elem::F32 } else { Elem::I32 }
     }
 
     pub(super) fn operand(self) -> Elem {
         match self {
-            Numbers::Floats => Elem::F32,
-            Numbers::Pairs(_) => Elem::I16,
-            Numbers::Quads => Elem::I8,
+            Numbers::Float => Elem::F32,
+            Numbers::Dot2(_) => Elem::I16,
+            Numbers::Dot4 => Elem::I8,
         }
     }
 
     pub(super) fn weight(self) -> Elem {
         match self {
-            Numbers::Floats => Elem::F32,
-            Numbers::Pairs(elem) => elem,
-            Numbers::Quads => Elem::I8,
+            Numbers::Float => Elem::F32,
+            Numbers::Dot2(elem) => elem,
+            Numbers::Dot4 => Elem::I8,
         }
     }
 
     /// Channels that are multiplied at once.
     pub(super) fn at_once(self) -> i64 {
         match self {
-            Numbers::Floats => 1,
-            Numbers::Pairs(_) => 2,
-            Numbers::Quads => 4,
+            Numbers::Float => 1,
+            Numbers::Dot2(_) => 2,
+            Numbers::Dot4 => 4,
         }
     }
 
@@ -69,9 +69,9 @@ impl Numbers {
         self.weight().size()
     }
 
-    pub(super) fn zeros(self, cx: &mut Cx<'_>, elem: Elem, lanes: i64) -> V {
+    pub(super) fn zeros(self, em: &mut ElementEmitter<'_>, elem: Elem, lanes: i64) -> V {
         let ty = Ty::vector(elem, lanes as u32);
-        if self == Numbers::Floats { cx.b.float(ty, 0.0) } else { cx.b.int(ty, 0) }
+        if self == Numbers::Float { em.b.float(ty, 0.0) } else { em.b.int(ty, 0) }
     }
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Products {
 }
 
 /// A few pixels of a block: the first and how many, the tile's number, and how many there are of them at least.
-pub(super) struct Tile {
+pub(super) struct PixelTile {
     pub first: Dim,
     pub pixels: i64,
     number: V,
@@ -100,41 +100,41 @@ pub(super) struct Tile {
 }
 
 /// Loads an element of a pixel by its number, or those that are multiplied at once, so many elements behind a position.
-pub(super) type Load<'l> = dyn FnMut(&mut Cx<'_>, i64, (V, V)) -> V + 'l;
+pub(super) type Load<'l> = dyn FnMut(&mut ElementEmitter<'_>, i64, (V, V)) -> V + 'l;
 
 impl Products {
     /// The sums of a tile, vector by vector for each pixel; a position and what an element lies behind it are two
     /// numbers because LLVM takes a sum of them apart and keeps an address in memory for every step of every pixel.
-    pub(super) fn sums(&self, cx: &mut Cx<'_>, tile: &Tile, load: &mut Load<'_>) -> Vec<V> {
+    pub(super) fn sums(&self, em: &mut ElementEmitter<'_>, tile: &PixelTile, load: &mut Load<'_>) -> Vec<V> {
         let lanes = self.lanes as u32;
         let at_once = self.numbers.at_once();
         let wide = Ty::vector(self.numbers.weight(), lanes * at_once as u32);
-        let zeros = vec![self.numbers.zeros(cx, self.numbers.sum(), self.lanes); (tile.pixels * self.vectors) as usize];
-        cx.carry(&self.loops, &zeros, &mut |cx, sums| {
-            let (x_at, w_at, x_step) = (cx.uniform(&self.x_at), cx.uniform(&self.w_at), cx.uniform(&self.x_step));
-            self.fetch_next(cx, tile, w_at);
+        let zeros = vec![self.numbers.zeros(em, self.numbers.sum(), self.lanes); (tile.pixels * self.vectors) as usize];
+        em.carry(&self.loops, &zeros, &mut |em, sums| {
+            let (x_at, w_at, x_step) = (em.uniform(&self.x_at), em.uniform(&self.w_at), em.uniform(&self.x_step));
+            self.fetch_next(em, tile, w_at);
             let mut sums = sums.to_vec();
             for step in 0..self.steps {
                 let w: Vec<V> = (0..self.vectors)
                     .map(|j| {
-                        let offset = cx.b.i64((step * self.vectors + j) * self.lanes * at_once);
-                        let at = cx.b.add(w_at, offset);
-                        cx.b.load_fixed(wide, self.weights, at)
+                        let offset = em.b.i64((step * self.vectors + j) * self.lanes * at_once);
+                        let at = em.b.add(w_at, offset);
+                        em.b.load_fixed(wide, self.weights, at)
                     })
                     .collect();
-                let number = cx.b.i64(step);
-                let behind = cx.b.mul(x_step, number);
+                let number = em.b.i64(step);
+                let behind = em.b.mul(x_step, number);
                 for (i, sums) in sums.chunks_mut(self.vectors as usize).enumerate() {
-                    let x = load(cx, i as i64, (x_at, behind));
+                    let x = load(em, i as i64, (x_at, behind));
                     let x = match at_once as u32 {
-                        1 => cx.b.splat(x, lanes),
-                        n => cx.b.shuffle(x, x, (0..n * lanes).map(|i| i % n).collect()),
+                        1 => em.b.splat(x, lanes),
+                        n => em.b.shuffle(x, x, (0..n * lanes).map(|i| i % n).collect()),
                     };
                     for (sum, &w) in sums.iter_mut().zip(&w) {
                         *sum = match self.numbers {
-                            Numbers::Floats => cx.b.muladd(x, w, *sum),
-                            Numbers::Pairs(_) => add_pairs(cx, x, w, *sum),
-                            Numbers::Quads => cx.b.quads(x, w, *sum),
+                            Numbers::Float => em.b.muladd(x, w, *sum),
+                            Numbers::Dot2(_) => add_dot2(em, x, w, *sum),
+                            Numbers::Dot4 => em.b.dot4(x, w, *sum),
                         };
                     }
                 }
@@ -145,10 +145,8 @@ impl Products {
 
     /// Fetch a share of the weights that follow: all tiles of a block together fetch what the next round over them reads. A few pixels do nothing but
     /// read, and what is fetched by hand would only get in the way.
-    fn fetch_next(&self, cx: &mut Cx<'_>, tile: &Tile, w_at: V) {
-        if tile.count == 1 && tile.pixels <= FEW_PIXELS
-            || cx.shared.context.options.sanitize
-            || cx.shared.context.device
+    fn fetch_next(&self, em: &mut ElementEmitter<'_>, tile: &PixelTile, w_at: V) {
+        if tile.count == 1 && tile.pixels <= FEW_PIXELS || em.state.context.options.sanitize || em.state.context.device
         {
             return;
         }
@@ -159,18 +157,18 @@ impl Products {
         let bytes = self.numbers.weight_bytes();
         let share = ceil_div(lines, tile.count.max(1));
         // More tiles than that find fetched what they ask for.
-        let (each, last) = (cx.b.i64(share), cx.b.i64(lines - share));
-        let before = cx.b.mul(tile.number, each);
-        let before = cx.b.binary(Binary::SMin, before, last);
-        let (line, next, size) = (cx.b.i64(CACHE_LINE), cx.b.i64(self.round * bytes), cx.b.i64(bytes));
-        let skipped = cx.b.mul(before, line);
-        let distance = cx.b.add(next, skipped);
-        let here = cx.b.mul(w_at, size);
-        let at = cx.b.add(distance, here);
+        let (each, last) = (em.b.i64(share), em.b.i64(lines - share));
+        let before = em.b.mul(tile.number, each);
+        let before = em.b.binary(Binary::SMin, before, last);
+        let (line, next, size) = (em.b.i64(CACHE_LINE), em.b.i64(self.round * bytes), em.b.i64(bytes));
+        let skipped = em.b.mul(before, line);
+        let distance = em.b.add(next, skipped);
+        let here = em.b.mul(w_at, size);
+        let at = em.b.add(distance, here);
         for number in 0..share {
-            let behind = cx.b.i64(number * CACHE_LINE);
-            let at = cx.b.add(at, behind);
-            cx.b.prefetch(self.weights, at);
+            let behind = em.b.i64(number * CACHE_LINE);
+            let at = em.b.add(at, behind);
+            em.b.prefetch(self.weights, at);
         }
     }
 }
@@ -183,46 +181,46 @@ pub(super) fn most_pixels(registers: i64, vectors: i64) -> i64 {
 
 /// Call `body` for `count` pixels in tiles of almost equal size, at most `most`. `known` are the two counts there are, the larger one last.
 pub(super) fn tiles(
-    cx: &mut Cx<'_>,
+    em: &mut ElementEmitter<'_>,
     count: V,
     known: Option<[i64; 2]>,
     mut most: i64,
-    body: &mut dyn FnMut(&mut Cx<'_>, &Tile),
+    body: &mut dyn FnMut(&mut ElementEmitter<'_>, &PixelTile),
 ) {
     // `n` pixels are tiles of `size` and `size - 1` if there are enough of them, or if there are as many tiles as that.
     let splits = |size: i64| known.is_some_and(|counts| counts.iter().all(|&n| n >= ceil_div(n, size) * (size - 1)));
     most = known.map_or(most, |counts| most.min(counts[1])).max(1);
     most = (ceil_div(most, 2)..=most).rev().find(|&size| splits(size)).unwrap_or(most.min(TYPICAL_PIXELS));
     let always = splits(most);
-    let (size, less, zero) = (cx.b.i64(most), cx.b.i64(most - 1), cx.b.i64(0));
-    let rounded = cx.b.add(count, less);
-    let tiles = cx.b.udiv(rounded, size);
-    let whole = cx.b.mul(tiles, less);
-    let mut large = cx.b.sub(count, whole);
-    let mut small = cx.b.sub(tiles, large);
+    let (size, less, zero) = (em.b.i64(most), em.b.i64(most - 1), em.b.i64(0));
+    let rounded = em.b.add(count, less);
+    let tiles = em.b.udiv(rounded, size);
+    let whole = em.b.mul(tiles, less);
+    let mut large = em.b.sub(count, whole);
+    let mut small = em.b.sub(tiles, large);
     if !always {
-        let fits = cx.b.compare(Compare::Le, zero, large);
-        let whole = cx.b.udiv(count, size);
-        (large, small) = (cx.b.select(fits, large, whole), cx.b.select(fits, small, zero));
+        let fits = em.b.compare(Compare::Le, zero, large);
+        let whole = em.b.udiv(count, size);
+        (large, small) = (em.b.select(fits, large, whole), em.b.select(fits, small, zero));
     }
-    let middle = cx.b.mul(large, size);
+    let middle = em.b.mul(large, size);
     let least = known.map_or(TYPICAL_TILES, |counts| ceil_div(counts[0], most));
-    let mut from = |cx: &mut Cx<'_>, start: V, before: V, low: V, high: V, pixels: i64| {
-        let open = cx.b.open_for(&[]);
-        let step = cx.b.i64(pixels);
-        let at = cx.b.mul(open.var, step);
-        let at = cx.b.add(start, at);
-        let (first, number) = (cx.name_of(at), cx.b.add(before, open.var));
-        body(cx, &Tile { first, pixels, number, count: least });
-        cx.b.close_for(open, low, high, 1, vec![]);
+    let mut from = |em: &mut ElementEmitter<'_>, start: V, before: V, low: V, high: V, pixels: i64| {
+        let open = em.b.open_for(&[]);
+        let step = em.b.i64(pixels);
+        let at = em.b.mul(open.var, step);
+        let at = em.b.add(start, at);
+        let (first, number) = (em.name_of(at), em.b.add(before, open.var));
+        body(em, &PixelTile { first, pixels, number, count: least });
+        em.b.close_for(open, low, high, 1, vec![]);
     };
-    from(cx, zero, zero, zero, large, most);
+    from(em, zero, zero, zero, large, most);
     if most > 1 {
-        from(cx, middle, large, zero, small, most - 1);
+        from(em, middle, large, zero, small, most - 1);
     }
     if !always && most > 1 {
-        let done = cx.b.mul(small, less);
-        let done = cx.b.add(middle, done);
-        from(cx, zero, zero, done, count, 1);
+        let done = em.b.mul(small, less);
+        let done = em.b.add(middle, done);
+        from(em, zero, zero, done, count, 1);
     }
 }

@@ -1,12 +1,12 @@
 //! The ways to do a convolution, and which of them is taken.
 use super::{
-    Conv, Numbers, direct,
+    BlockedConv, Numbers, direct,
     transform::{self, Transform},
     weights, winograd,
 };
 use crate::{
     egraph::is_finite,
-    lower::{Choice, entry::Frame, shared::Shared},
+    lower::{Candidates, entry::Frame, state::LowerState},
 };
 use numrsc_ir::{Dim, Func, Node, Op, Tensor, Type, Value};
 use std::{fmt, iter};
@@ -39,7 +39,7 @@ impl fmt::Display for Schedule {
 
 impl Schedule {
     /// The ways to do a convolution whose errors the tolerance admits: those that suit it by their costs, then the same with larger and smaller blocks.
-    fn all(conv: &Conv, w: &Tensor, tolerance: f64) -> Vec<Schedule> {
+    fn all(conv: &BlockedConv, w: &Tensor, tolerance: f64) -> Vec<Schedule> {
         if conv.depthwise {
             return vec![Schedule::Depthwise];
         }
@@ -60,7 +60,7 @@ impl Schedule {
         all
     }
 
-    fn other_blocks(self, conv: &Conv) -> Vec<Schedule> {
+    fn other_blocks(self, conv: &BlockedConv) -> Vec<Schedule> {
         match self {
             Schedule::Winograd { transform, tiles } => {
                 let blocks = |tiles: i64| winograd::block_count(conv, transform, tiles);
@@ -73,18 +73,18 @@ impl Schedule {
     }
 
     /// What the table says, where there is one and it knows the convolution; else what suits it by the costs.
-    pub(super) fn choose(shared: &mut Shared, frame: &Frame<'_>, conv: &Conv, product: Value) -> Schedule {
-        let all = Schedule::all(conv, weights(frame, conv.w), shared.context.options.tolerance);
-        let Some(tuning) = shared.context.options.tuning.as_ref().filter(|_| conv.numbers == Numbers::Floats) else {
+    pub(super) fn choose(state: &mut LowerState, frame: &Frame<'_>, conv: &BlockedConv, product: Value) -> Schedule {
+        let all = Schedule::all(conv, weights(frame, conv.w), state.context.options.tolerance);
+        let Some(tuning) = state.context.options.tuning.as_ref().filter(|_| conv.numbers == Numbers::Float) else {
             return all[0];
         };
         let Some(func) = alone(frame.scope.func, frame.scope.func.node(product)).filter(|_| all.len() > 1) else {
             return all[0];
         };
-        let choice = Choice { shape: shape(&func), schedules: all.iter().map(ToString::to_string).collect(), func };
+        let choice = Candidates { shape: shape(&func), schedules: all.iter().map(ToString::to_string).collect(), func };
         let named = tuning.get(&choice.shape).and_then(|name| choice.schedules.iter().position(|s| s == name));
-        if shared.choices.iter().all(|c| c.shape != choice.shape) {
-            shared.choices.push(choice);
+        if state.choices.iter().all(|c| c.shape != choice.shape) {
+            state.choices.push(choice);
         }
         all[named.unwrap_or(0)]
     }

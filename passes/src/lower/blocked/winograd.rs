@@ -3,18 +3,18 @@
 //! transformed tile), and transformed back.
 use super::{
     super::pointwise::Kernel,
-    Conv, Output,
+    BlockedConv, Output,
     packing::Filters,
     products::{MAX_STEPS, Numbers, Products, most_pixels, tiles},
     transform::Transform,
 };
 use crate::lower::{
-    cx::{Cx, Home},
+    element::{ElementEmitter, Site},
     entry::Frame,
     epilogue::Epilogue,
     gemm::once_per_block,
     index::unravel,
-    shared::{Arg, Shared},
+    state::{Arg, LowerState},
     tile::ceil_div,
     weights::Stored,
 };
@@ -39,7 +39,7 @@ const TRANSFORMING: i64 = 8;
 const TYPICAL_SIZE: i64 = 64;
 
 /// Is a convolution better done this way?
-pub(super) fn suits(conv: &Conv) -> bool {
+pub(super) fn suits(conv: &BlockedConv) -> bool {
     let all = |list: &[i64], x: i64| list.iter().all(|&n| n == x);
     let few = |d: &Dim| d.as_const().is_some_and(|n| n < 4);
     conv.window == [3, 3]
@@ -48,7 +48,7 @@ pub(super) fn suits(conv: &Conv) -> bool {
         && conv.channels == conv.lanes
         && conv.groups == 1
         && !conv.depthwise
-        && conv.numbers == Numbers::Floats
+        && conv.numbers == Numbers::Float
         && !conv.plain
         && conv.phases.is_one()
         && conv.in_blocks * conv.lanes >= MIN_CHANNELS[0]
@@ -57,7 +57,7 @@ pub(super) fn suits(conv: &Conv) -> bool {
 }
 
 /// What a convolution costs, in products of a vector per image.
-pub(super) fn cost(conv: &Conv, transform: Transform) -> i64 {
+pub(super) fn cost(conv: &BlockedConv, transform: Transform) -> i64 {
     let tiles = tile_count(conv, transform);
     let blocks = block_count(conv, transform, most_tiles(conv, transform));
     let products = conv.in_blocks * conv.lanes * conv.out_vectors * (tiles + conv.reading(blocks));
@@ -65,24 +65,24 @@ pub(super) fn cost(conv: &Conv, transform: Transform) -> i64 {
 }
 
 /// Tiles of an image, if necessary of a typical one.
-fn tile_count(conv: &Conv, transform: Transform) -> i64 {
+fn tile_count(conv: &BlockedConv, transform: Transform) -> i64 {
     let along = |d: &Dim| (d.as_const().unwrap_or(TYPICAL_SIZE) + transform.outputs() - 1) / transform.outputs();
     conv.output.iter().map(along).product()
 }
 
 /// Blocks of an image if they have so many tiles at most.
-pub(super) fn block_count(conv: &Conv, transform: Transform, tiles: i64) -> i64 {
+pub(super) fn block_count(conv: &BlockedConv, transform: Transform, tiles: i64) -> i64 {
     (tile_count(conv, transform) + tiles - 1) / tiles
 }
 
 /// Tiles of a block at most.
-pub(super) fn most_tiles(conv: &Conv, transform: Transform) -> i64 {
+pub(super) fn most_tiles(conv: &BlockedConv, transform: Transform) -> i64 {
     let channels = (conv.in_blocks + conv.out_vectors) * conv.lanes;
     (BLOCK_BYTES / (transform.places() * 4 * channels)).clamp(TILES.0 * transform.inputs(), TILES.1)
 }
 
 pub(super) struct Winograd<'c> {
-    conv: &'c Conv,
+    conv: &'c BlockedConv,
     transform: Transform,
     /// Tiles along each axis, and in all.
     grid: [Dim; 2],
@@ -109,24 +109,29 @@ struct Unit<'o> {
 }
 
 impl<'c> Winograd<'c> {
-    pub(super) fn new(conv: &'c Conv, transform: Transform, mut most: i64, shared: &mut Shared) -> Winograd<'c> {
-        let grid = [0, 1].map(|d| shared.size(&conv.output[d].ceil_div(&Dim::Const(transform.outputs()))));
+    pub(super) fn new(
+        conv: &'c BlockedConv,
+        transform: Transform,
+        mut most: i64,
+        state: &mut LowerState,
+    ) -> Winograd<'c> {
+        let grid = [0, 1].map(|d| state.size(&conv.output[d].ceil_div(&Dim::Const(transform.outputs()))));
         let count = Dim::product(&grid);
         if let Some(n) = count.as_const() {
             // Blocks of equal size.
             let blocks = (n + most - 1) / most;
             most = (n + blocks - 1) / blocks;
         }
-        let blocks = shared.size(&count.ceil_div(&Dim::Const(most)));
+        let blocks = state.size(&count.ceil_div(&Dim::Const(most)));
         // What is left of the pairs belongs to no part.
         let most_chunks = if conv.out_vectors % 2 == 0 { conv.out_vectors / 2 } else { 1 };
         let chunks = conv.chunks(&blocks, UNITS, most_chunks);
-        let registers = i64::from(shared.context.machine.registers);
+        let registers = i64::from(state.context.machine.registers);
         Winograd { conv, transform, grid, count, most, blocks, chunks, registers }
     }
 
     pub(super) fn packed_weights(&self, w: &Tensor) -> Stored {
-        let Conv { in_blocks, lanes, out_vectors, .. } = *self.conv;
+        let BlockedConv { in_blocks, lanes, out_vectors, .. } = *self.conv;
         let (transform, inputs, pairs) = (self.transform, in_blocks * lanes, self.pairs());
         Filters { transform, inputs, lanes, out_vectors, pairs }.of(w)
     }
@@ -156,53 +161,58 @@ impl<'c> Winograd<'c> {
         Dim::Const(self.sizes().iter().sum::<i64>() * 4)
     }
 
-    pub(super) fn kernel(&self, shared: &mut Shared, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
+    pub(super) fn kernel(&self, state: &mut LowerState, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
-        let home = Home::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut cx = Cx::new(&mut builder, shared, &frame.scope, home);
-        let pointer = cx.parameter(Ty::PTR, Arg::Output);
-        let output = Output::new(&mut cx, epilogue, pointer, self.conv);
-        let weights = cx.parameter(Ty::PTR, Arg::Entry(weights));
-        let scratch = cx.parameter(Ty::PTR, Arg::Scratch);
-        let stride = cx.uniform(&self.scratch());
-        let own = cx.b.mul(worker, stride);
-        let seen = cx.b.offset(scratch, own);
-        let sums = cx.element(seen, &Dim::Const(self.sizes()[0]), 4);
+        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
+        let mut em = ElementEmitter::new(&mut builder, state, &frame.scope, site);
+        let pointer = em.parameter(Ty::PTR, Arg::Output);
+        let output = Output::new(&mut em, epilogue, pointer, self.conv);
+        let weights = em.parameter(Ty::PTR, Arg::Entry(weights));
+        let scratch = em.parameter(Ty::PTR, Arg::Scratch);
+        let stride = em.uniform(&self.scratch());
+        let own = em.b.mul(worker, stride);
+        let seen = em.b.offset(scratch, own);
+        let sums = em.element(seen, &Dim::Const(self.sizes()[0]), 4);
         let conv = self.conv;
         let sizes = [conv.images.clone(), self.blocks.clone(), Dim::Const(self.chunks)];
         let extent = Dim::product(&sizes);
-        let number = cx.variable(&extent);
-        cx.range(&number.clone(), begin, end, &[], |cx, _| {
-            let index = unravel(&Dim::sym(number.clone()), &sizes, &cx.extents);
-            let [image, block, chunk] = [0, 1, 2].map(|i| cx.named(&index[i]));
+        let number = em.variable(&extent);
+        em.range(&number.clone(), begin, end, &[], |em, _| {
+            let index = unravel(&Dim::sym(number.clone()), &sizes, &em.extents);
+            let [image, block, chunk] = [0, 1, 2].map(|i| em.named(&index[i]));
             let tile_at = |block: &Dim| (block * &self.count).floor_div(&self.blocks);
-            let first = cx.named(&tile_at(&block));
-            let last = cx.named(&tile_at(&(&block + &Dim::ONE)));
-            let count = cx.uniform(&(&last - &first));
+            let first = em.named(&tile_at(&block));
+            let last = em.named(&tile_at(&(&block + &Dim::ONE)));
+            let count = em.uniform(&(&last - &first));
             let unit = Unit { image, first, count, seen, sums, weights, output: &output };
             let pair_at = |chunk: &Dim| (chunk * &Dim::Const(self.pairs())).floor_div(&Dim::Const(self.chunks));
-            let pairs = [pair_at(&chunk), pair_at(&(&chunk + &Dim::ONE))].map(|d| cx.named(&d));
-            once_per_block(cx, (begin, &number), &chunk, &mut |cx| self.transform_inputs(cx, &unit));
-            self.multiply(cx, &unit, &pairs);
-            self.transform_outputs(cx, &unit, &pairs);
+            let pairs = [pair_at(&chunk), pair_at(&(&chunk + &Dim::ONE))].map(|d| em.named(&d));
+            once_per_block(em, (begin, &number), &chunk, &mut |em| self.transform_inputs(em, &unit));
+            self.multiply(em, &unit, &pairs);
+            self.transform_outputs(em, &unit, &pairs);
             vec![]
         });
         let work = Dim::Const(self.transform.places() * self.most * conv.in_blocks * conv.lanes * self.part());
-        let Home::Kernel { args, .. } = cx.home else { unreachable!("a kernel") };
+        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
         let name = format!("conv_winograd_{0}x{0}", self.transform.outputs());
         Kernel { function: builder.finish(&name, vec![]), args, extent, work, in_place: output.in_place }
     }
 
     /// Loops over the tiles of a block: the tile's number in the block and its first output.
-    fn for_tiles(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, body: &mut dyn FnMut(&mut Cx<'_>, &Dim, [Dim; 2])) {
-        let zero = cx.b.i64(0);
-        let open = cx.b.open_for(&[]);
-        let tile = cx.name_of(open.var);
+    fn for_tiles(
+        &self,
+        em: &mut ElementEmitter<'_>,
+        unit: &Unit<'_>,
+        body: &mut dyn FnMut(&mut ElementEmitter<'_>, &Dim, [Dim; 2]),
+    ) {
+        let zero = em.b.i64(0);
+        let open = em.b.open_for(&[]);
+        let tile = em.name_of(open.var);
         let place = unravel(&(&unit.first + &tile), &self.grid, &HashMap::new());
-        let corner = [0, 1].map(|d| cx.named(&(&place[d] * &Dim::Const(self.transform.outputs()))));
-        body(cx, &tile, corner);
-        cx.b.close_for(open, zero, unit.count, 1, vec![]);
+        let corner = [0, 1].map(|d| em.named(&(&place[d] * &Dim::Const(self.transform.outputs()))));
+        body(em, &tile, corner);
+        em.b.close_for(open, zero, unit.count, 1, vec![]);
     }
 
     fn vector(&self) -> Ty {
@@ -215,58 +225,58 @@ impl<'c> Winograd<'c> {
         &(&(&row * &Dim::Const(self.most)) + tile) * &Dim::Const(self.conv.lanes)
     }
 
-    fn transform_inputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>) {
+    fn transform_inputs(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>) {
         let conv = self.conv;
-        self.for_tiles(cx, unit, &mut |cx, tile, corner| {
+        self.for_tiles(em, unit, &mut |em, tile, corner| {
             let start = [0, 1].map(|d| &corner[d] - &conv.low[d]);
-            let mut inside = cx.b.bits(Ty::I1, 1);
+            let mut inside = em.b.bits(Ty::I1, 1);
             for (start, size) in start.iter().zip(&conv.input) {
-                let (first, zero) = (cx.uniform(start), cx.b.i64(0));
-                let (end, size) = (cx.uniform(&(start + &Dim::Const(self.transform.inputs()))), cx.uniform(size));
-                let (low, high) = (cx.b.compare(Compare::Le, zero, first), cx.b.compare(Compare::Le, end, size));
-                let fits = cx.b.and(low, high);
-                inside = cx.b.and(inside, fits);
+                let (first, zero) = (em.uniform(start), em.b.i64(0));
+                let (end, size) = (em.uniform(&(start + &Dim::Const(self.transform.inputs()))), em.uniform(size));
+                let (low, high) = (em.b.compare(Compare::Le, zero, first), em.b.compare(Compare::Le, end, size));
+                let fits = em.b.and(low, high);
+                inside = em.b.and(inside, fits);
             }
-            cx.b.open_branch();
-            self.transform_input(cx, unit, tile, &start, false);
-            let then = cx.b.close_branch(vec![]);
-            cx.b.open_branch();
-            self.transform_input(cx, unit, tile, &start, true);
-            let or = cx.b.close_branch(vec![]);
-            cx.b.close_if(inside, then, or);
+            em.b.open_branch();
+            self.transform_input(em, unit, tile, &start, false);
+            let then = em.b.close_branch(vec![]);
+            em.b.open_branch();
+            self.transform_input(em, unit, tile, &start, true);
+            let or = em.b.close_branch(vec![]);
+            em.b.close_if(inside, then, or);
         });
     }
 
     /// `Bᵀ d B` of what a tile sees, for all channels; `cut` if a part of it lies outside.
-    fn transform_input(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, tile: &Dim, start: &[Dim; 2], cut: bool) {
+    fn transform_input(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, tile: &Dim, start: &[Dim; 2], cut: bool) {
         let conv = self.conv;
-        let operand = cx.pointer_of(conv.x);
-        let buffer = cx.buffer_of(conv.x);
-        let elements = cx.length(buffer);
-        let block = cx.variable(&Dim::Const(conv.in_blocks));
-        cx.carry(&[(block.clone(), Dim::Const(conv.in_blocks))], &[], &mut |cx, _| {
+        let operand = em.pointer_of(conv.x);
+        let buffer = em.buffer_of(conv.x);
+        let elements = em.length(buffer);
+        let block = em.variable(&Dim::Const(conv.in_blocks));
+        em.carry(&[(block.clone(), Dim::Const(conv.in_blocks))], &[], &mut |em, _| {
             let block = Dim::sym(block.clone());
             let plane = &(&unit.image * &Dim::Const(conv.in_blocks)) + &block;
             let size = self.transform.inputs();
-            let element = |cx: &mut Cx<'_>, row: i64, column: i64| {
+            let element = |em: &mut ElementEmitter<'_>, row: i64, column: i64| {
                 let at = [&start[0] + &Dim::Const(row), &start[1] + &Dim::Const(column)];
                 let position = &(&(&plane * &conv.input[0]) + &at[0]) * &conv.input[1];
                 let position = &(&position + &at[1]) * &Dim::Const(conv.lanes);
-                self.input(cx, operand, &elements, &position, cut.then_some(&at))
+                self.input(em, operand, &elements, &position, cut.then_some(&at))
             };
             let half: Vec<Vec<V>> = (0..size)
                 .map(|column| {
-                    let seen: Vec<V> = (0..size).map(|row| element(cx, row, column)).collect();
-                    self.transform.input(&seen, &mut |terms| combine(cx, terms))
+                    let seen: Vec<V> = (0..size).map(|row| element(em, row, column)).collect();
+                    self.transform.input(&seen, &mut |terms| combine(em, terms))
                 })
                 .collect();
             for row in 0..size {
                 let line: Vec<V> = half.iter().map(|column| column[row as usize]).collect();
-                let line = self.transform.input(&line, &mut |terms| combine(cx, terms));
+                let line = self.transform.input(&line, &mut |terms| combine(em, terms));
                 for (column, x) in (0..size).zip(line) {
                     let at = self.held(row * size + column, &block, conv.in_blocks, tile);
-                    let at = cx.uniform(&at);
-                    cx.b.store(unit.seen, at, x);
+                    let at = em.uniform(&at);
+                    em.b.store(unit.seen, at, x);
                 }
             }
             vec![]
@@ -274,74 +284,89 @@ impl<'c> Winograd<'c> {
     }
 
     /// A vector of the operand, or zeros if its index may lie outside and does.
-    fn input(&self, cx: &mut Cx<'_>, operand: V, elements: &Dim, position: &Dim, at: Option<&[Dim; 2]>) -> V {
-        let position = cx.uniform(position);
-        let load = |cx: &mut Cx<'_>| {
-            cx.check_bounds(elements, position, self.conv.lanes as u32, true);
-            cx.b.load_fixed(self.vector(), operand, position)
+    fn input(
+        &self,
+        em: &mut ElementEmitter<'_>,
+        operand: V,
+        elements: &Dim,
+        position: &Dim,
+        at: Option<&[Dim; 2]>,
+    ) -> V {
+        let position = em.uniform(position);
+        let load = |em: &mut ElementEmitter<'_>| {
+            em.check_bounds(elements, position, self.conv.lanes as u32, true);
+            em.b.load_fixed(self.vector(), operand, position)
         };
-        let Some(at) = at else { return load(cx) };
-        let mut inside = cx.b.bits(Ty::I1, 1);
+        let Some(at) = at else { return load(em) };
+        let mut inside = em.b.bits(Ty::I1, 1);
         for (at, size) in at.iter().zip(&self.conv.input) {
-            let (at, size) = (cx.uniform(at), cx.uniform(size));
-            let fits = cx.b.compare(Compare::ULt, at, size);
-            inside = cx.b.and(inside, fits);
+            let (at, size) = (em.uniform(at), em.uniform(size));
+            let fits = em.b.compare(Compare::ULt, at, size);
+            inside = em.b.and(inside, fits);
         }
-        let zero = cx.b.float(self.vector(), 0.0);
-        cx.b.open_branch();
-        let x = load(cx);
-        let then = cx.b.close_branch(vec![x]);
-        cx.b.open_branch();
-        let or = cx.b.close_branch(vec![zero]);
-        cx.b.close_if(inside, then, or)[0]
+        let zero = em.b.float(self.vector(), 0.0);
+        em.b.open_branch();
+        let x = load(em);
+        let then = em.b.close_branch(vec![x]);
+        em.b.open_branch();
+        let or = em.b.close_branch(vec![zero]);
+        em.b.close_if(inside, then, or)[0]
     }
 
     /// For every place of a transformed tile, the product of all tiles and some panels.
-    fn multiply(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pairs: &[Dim; 2]) {
-        let (low, high) = (cx.uniform(&pairs[0]), cx.uniform(&pairs[1]));
+    fn multiply(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, pairs: &[Dim; 2]) {
+        let (low, high) = (em.uniform(&pairs[0]), em.uniform(&pairs[1]));
         let places = Dim::Const(self.transform.places());
-        let place = cx.variable(&places);
-        cx.carry(&[(place.clone(), places)], &[], &mut |cx, _| {
+        let place = em.variable(&places);
+        em.carry(&[(place.clone(), places)], &[], &mut |em, _| {
             let place = Dim::sym(place.clone());
-            let open = cx.b.open_for(&[]);
-            let first = &cx.name_of(open.var) * &Dim::Const(2);
-            self.panel(cx, unit, &place, &first, &(&first - &(&pairs[0] * &Dim::Const(2))), 2);
-            cx.b.close_for(open, low, high, 1, vec![]);
+            let open = em.b.open_for(&[]);
+            let first = &em.name_of(open.var) * &Dim::Const(2);
+            self.panel(em, unit, &place, &first, &(&first - &(&pairs[0] * &Dim::Const(2))), 2);
+            em.b.close_for(open, low, high, 1, vec![]);
             if self.odd() > 0 {
                 let first = Dim::Const(2 * self.pairs());
-                self.panel(cx, unit, &place, &first, &first, self.odd());
+                self.panel(em, unit, &place, &first, &first, self.odd());
             }
             vec![]
         });
     }
 
     /// The product of all tiles and a panel, from vector `first` on; its sums are from vector `first_sum` of the part on.
-    fn panel(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, place: &Dim, first: &Dim, first_sum: &Dim, vectors: i64) {
+    fn panel(
+        &self,
+        em: &mut ElementEmitter<'_>,
+        unit: &Unit<'_>,
+        place: &Dim,
+        first: &Dim,
+        first_sum: &Dim,
+        vectors: i64,
+    ) {
         let conv = self.conv;
         let lanes = conv.lanes;
         let start = &(place * &Dim::Const(conv.out_vectors)) + first;
-        let weights = cx.element(unit.weights, &(&start * &Dim::Const(conv.in_blocks * lanes * lanes)), 4);
+        let weights = em.element(unit.weights, &(&start * &Dim::Const(conv.in_blocks * lanes * lanes)), 4);
         let row =
             |vector: &Dim, vectors: i64| &(&(place * &Dim::Const(vectors)) + vector) * &Dim::Const(self.most * lanes);
-        let seen = cx.element(unit.seen, &row(&Dim::ZERO, conv.in_blocks), 4);
-        let sums = cx.element(unit.sums, &row(first_sum, self.part()), 4);
+        let seen = em.element(unit.seen, &row(&Dim::ZERO, conv.in_blocks), 4);
+        let sums = em.element(unit.sums, &row(first_sum, self.part()), 4);
         let each = summed_blocks(conv);
         let most = most_pixels(self.registers, vectors);
-        tiles(cx, unit.count, self.block_tiles(), most, &mut |cx, tile| {
+        tiles(em, unit.count, self.block_tiles(), most, &mut |em, tile| {
             let first = &tile.first;
-            let pointer = cx.element(seen, &(first * &Dim::Const(lanes)), 4);
-            let add_part = |cx: &mut Cx<'_>, part: &Dim, is_first: bool| {
-                let (steps, block) = (lanes.min(MAX_STEPS), cx.variable(&Dim::Const(each)));
+            let pointer = em.element(seen, &(first * &Dim::Const(lanes)), 4);
+            let add_part = |em: &mut ElementEmitter<'_>, part: &Dim, is_first: bool| {
+                let (steps, block) = (lanes.min(MAX_STEPS), em.variable(&Dim::Const(each)));
                 let number = &(part * &Dim::Const(each)) + &Dim::sym(block.clone());
                 let (mut loops, mut channel) = (vec![(block, Dim::Const(each))], Dim::ZERO);
                 if steps < lanes {
                     let parts = Dim::Const(lanes / steps);
-                    let part = cx.variable(&parts);
+                    let part = em.variable(&parts);
                     channel = &Dim::sym(part.clone()) * &Dim::Const(steps);
                     loops.push((part, parts));
                 }
                 let products = Products {
-                    numbers: Numbers::Floats,
+                    numbers: Numbers::Float,
                     x_at: &(&number * &Dim::Const(self.most * lanes)) + &channel,
                     w_at: &(&(&number * &Dim::Const(lanes)) + &channel) * &Dim::Const(vectors * lanes),
                     loops,
@@ -352,30 +377,30 @@ impl<'c> Winograd<'c> {
                     lanes,
                     round: conv.in_blocks * lanes * vectors * lanes,
                 };
-                let results = products.sums(cx, tile, &mut |cx, i, (at, behind)| {
-                    let first = cx.b.i64(i * lanes);
-                    let behind = cx.b.add(first, behind);
-                    let pointer = cx.elements_behind(pointer, at, 4);
-                    cx.b.load(Ty::F32, pointer, behind)
+                let results = products.sums(em, tile, &mut |em, i, (at, behind)| {
+                    let first = em.b.i64(i * lanes);
+                    let behind = em.b.add(first, behind);
+                    let pointer = em.elements_behind(pointer, at, 4);
+                    em.b.load(Ty::F32, pointer, behind)
                 });
                 for (n, mut sum) in results.into_iter().enumerate() {
                     let (i, j) = (n as i64 / vectors, n as i64 % vectors);
                     let at = &(&(first + &Dim::Const(i)) * &Dim::Const(lanes)) + &Dim::Const(j * self.most * lanes);
-                    let at = cx.uniform(&at);
+                    let at = em.uniform(&at);
                     if !is_first {
-                        let before = cx.b.load(self.vector(), sums, at);
-                        sum = cx.b.add(before, sum);
+                        let before = em.b.load(self.vector(), sums, at);
+                        sum = em.b.add(before, sum);
                     }
-                    cx.b.store(sums, at, sum);
+                    em.b.store(sums, at, sum);
                 }
             };
-            add_part(cx, &Dim::ZERO, true);
+            add_part(em, &Dim::ZERO, true);
             let parts = Dim::Const(conv.in_blocks / each);
             if parts != Dim::ONE {
-                let part = cx.variable(&parts);
-                let (one, end) = (cx.b.i64(1), cx.uniform(&parts));
-                cx.range(&part.clone(), one, end, &[], |cx, _| {
-                    add_part(cx, &Dim::sym(part.clone()), false);
+                let part = em.variable(&parts);
+                let (one, end) = (em.b.i64(1), em.uniform(&parts));
+                em.range(&part.clone(), one, end, &[], |em, _| {
+                    add_part(em, &Dim::sym(part.clone()), false);
                     vec![]
                 });
             }
@@ -388,51 +413,51 @@ impl<'c> Winograd<'c> {
         Some([all / blocks, ceil_div(all, blocks)])
     }
 
-    fn transform_outputs(&self, cx: &mut Cx<'_>, unit: &Unit<'_>, pairs: &[Dim; 2]) {
-        self.for_tiles(cx, unit, &mut |cx, tile, corner| {
-            let zero = cx.b.i64(0);
-            let vectors = cx.uniform(&(&(&(&pairs[1] - &pairs[0]) * &Dim::Const(2)) + &Dim::Const(self.odd())));
-            let open = cx.b.open_for(&[]);
-            let vector = cx.name_of(open.var);
+    fn transform_outputs(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, pairs: &[Dim; 2]) {
+        self.for_tiles(em, unit, &mut |em, tile, corner| {
+            let zero = em.b.i64(0);
+            let vectors = em.uniform(&(&(&(&pairs[1] - &pairs[0]) * &Dim::Const(2)) + &Dim::Const(self.odd())));
+            let open = em.b.open_for(&[]);
+            let vector = em.name_of(open.var);
             let size = self.transform.inputs();
-            let sum = |cx: &mut Cx<'_>, row: i64, column: i64| {
+            let sum = |em: &mut ElementEmitter<'_>, row: i64, column: i64| {
                 let at = self.held(row * size + column, &vector, self.part(), tile);
-                let at = cx.uniform(&at);
-                cx.b.load(self.vector(), unit.sums, at)
+                let at = em.uniform(&at);
+                em.b.load(self.vector(), unit.sums, at)
             };
             let half: Vec<Vec<V>> = (0..size)
                 .map(|column| {
-                    let sums: Vec<V> = (0..size).map(|row| sum(cx, row, column)).collect();
-                    self.transform.output(&sums, &mut |terms| combine(cx, terms))
+                    let sums: Vec<V> = (0..size).map(|row| sum(em, row, column)).collect();
+                    self.transform.output(&sums, &mut |terms| combine(em, terms))
                 })
                 .collect();
             let channel = &(&pairs[0] * &Dim::Const(2)) + &vector;
             for row in 0..self.transform.outputs() {
                 let line: Vec<V> = half.iter().map(|column| column[row as usize]).collect();
-                let line = self.transform.output(&line, &mut |terms| combine(cx, terms));
+                let line = self.transform.output(&line, &mut |terms| combine(em, terms));
                 for (column, x) in (0..).zip(line) {
                     let at = [&corner[0] + &Dim::Const(row), &corner[1] + &Dim::Const(column)];
                     let index = vec![unit.image.clone(), channel.clone(), at[0].clone(), at[1].clone()];
-                    let put = |cx: &mut Cx<'_>| unit.output.put(cx, index.clone(), x);
-                    match self.may_be_outside(cx, &at, [row, column]) {
-                        None => put(cx),
+                    let put = |em: &mut ElementEmitter<'_>| unit.output.put(em, index.clone(), x);
+                    match self.may_be_outside(em, &at, [row, column]) {
+                        None => put(em),
                         Some(inside) => {
-                            cx.b.open_branch();
-                            put(cx);
-                            let then = cx.b.close_branch(vec![]);
-                            cx.b.open_branch();
-                            let or = cx.b.close_branch(vec![]);
-                            cx.b.close_if(inside, then, or);
+                            em.b.open_branch();
+                            put(em);
+                            let then = em.b.close_branch(vec![]);
+                            em.b.open_branch();
+                            let or = em.b.close_branch(vec![]);
+                            em.b.close_if(inside, then, or);
                         }
                     }
                 }
             }
-            cx.b.close_for(open, zero, vectors, 1, vec![]);
+            em.b.close_for(open, zero, vectors, 1, vec![]);
         });
     }
 
     /// Whether there is an output at an index, where that is a question: the last tile of an axis may have fewer outputs.
-    fn may_be_outside(&self, cx: &mut Cx<'_>, at: &[Dim; 2], number: [i64; 2]) -> Option<V> {
+    fn may_be_outside(&self, em: &mut ElementEmitter<'_>, at: &[Dim; 2], number: [i64; 2]) -> Option<V> {
         let mut all = None;
         for d in 0..2 {
             // Those that the last tile has, of all that a tile can have.
@@ -440,38 +465,38 @@ impl<'c> Winograd<'c> {
             if number[d] == 0 || size.is_some_and(|n| number[d] <= (n - 1).rem_euclid(outputs)) {
                 continue;
             }
-            let (at, size) = (cx.uniform(&at[d]), cx.uniform(&self.conv.output[d]));
-            let fits = cx.b.compare(Compare::Lt, at, size);
-            all = Some(all.map_or(fits, |before| cx.b.and(before, fits)));
+            let (at, size) = (em.uniform(&at[d]), em.uniform(&self.conv.output[d]));
+            let fits = em.b.compare(Compare::Lt, at, size);
+            all = Some(all.map_or(fits, |before| em.b.and(before, fits)));
         }
         all
     }
 }
 
 /// Blocks of channels that are summed up by themselves, as errors of rounding grow with the length of a sum.
-fn summed_blocks(conv: &Conv) -> i64 {
+fn summed_blocks(conv: &BlockedConv) -> i64 {
     let most = (SUMMED / conv.lanes).clamp(1, conv.in_blocks);
     (1..=most).rev().find(|n| conv.in_blocks % n == 0).unwrap_or(1)
 }
 
 /// A sum of vectors with a factor each, which starts with one that needs none.
-fn combine(cx: &mut Cx<'_>, terms: &[(f64, V)]) -> V {
+fn combine(em: &mut ElementEmitter<'_>, terms: &[(f64, V)]) -> V {
     let start = terms.iter().position(|(factor, _)| *factor == 1.0).unwrap_or(0);
     let (factor, x) = terms[start];
-    let scale = |cx: &mut Cx<'_>, factor: f64, x: V| cx.b.float(cx.b.ty(x), factor);
+    let scale = |em: &mut ElementEmitter<'_>, factor: f64, x: V| em.b.float(em.b.ty(x), factor);
     let first = if factor == 1.0 {
         x
     } else {
-        let factor = scale(cx, factor, x);
-        cx.b.mul(x, factor)
+        let factor = scale(em, factor, x);
+        em.b.mul(x, factor)
     };
     let others = terms.iter().enumerate().filter(|(n, _)| *n != start);
     others.fold(first, |sum, (_, &(factor, x))| match factor {
-        1.0 => cx.b.add(sum, x),
-        -1.0 => cx.b.sub(sum, x),
+        1.0 => em.b.add(sum, x),
+        -1.0 => em.b.sub(sum, x),
         _ => {
-            let factor = scale(cx, factor, x);
-            cx.b.muladd(x, factor, sum)
+            let factor = scale(em, factor, x);
+            em.b.muladd(x, factor, sum)
         }
     })
 }

@@ -129,7 +129,7 @@ impl Entry {
     }
 
     pub(super) fn demand(&mut self, cond: V, what: &str) {
-        let code = self.shared.message(what);
+        let code = self.state.message(what);
         self.b.check(cond, code);
     }
 

@@ -1,10 +1,10 @@
 //! Branches and loops: nested functions become blocks of the entry. What they give lies in blocks of memory of its own.
-use super::{Entry, Frame, ResultHome, Slot, memory::Memory, sizes::Sizes};
+use super::{Entry, Frame, ResultTarget, Slot, memory::Memory, sizes::Sizes};
 use crate::{
     Result,
     lower::{
         pointwise::{self, Pointwise},
-        shared::Arg,
+        state::Arg,
     },
     scalar,
     unroll::goes_on,
@@ -31,14 +31,14 @@ impl Entry {
         let then = self.branch_block(then, &captures, symbols.clone())?;
         let or = self.branch_block(or, &captures, symbols)?;
         let outs = self.b.close_if(cond, then, or);
-        self.shared.place = super::place(frame.scope.func, v);
+        self.state.place = super::place(frame.scope.func, v);
         self.give_tuple(frame, v, types, &outs)
     }
 
     fn branch_block(&mut self, func: &Func, captures: &[Slot], symbols: HashMap<Sym, V>) -> Result<Block> {
         self.b.open_branch();
-        let homes = vec![ResultHome::Heap; func.results().len()];
-        let slots = self.run(func, captures, symbols, &homes)?;
+        let targets = vec![ResultTarget::Heap; func.results().len()];
+        let slots = self.run(func, captures, symbols, &targets)?;
         Ok(self.b.close_branch(slots.iter().flat_map(flat).collect()))
     }
 
@@ -115,27 +115,27 @@ impl Entry {
         args.extend(states_now.iter().map(|s| s.slot.clone()));
         args.extend(captures);
 
-        let mut homes = vec![ResultHome::Scalar];
-        let mut row_homes = Vec::new();
+        let mut targets = vec![ResultTarget::Scalar];
+        let mut row_targets = Vec::new();
         for row in &rows {
-            row_homes.push(match row.stride {
+            row_targets.push(match row.stride {
                 Some(stride) => {
                     let offset = self.b.mul(inside[0], stride);
-                    ResultHome::At(self.b.offset(row.block, offset))
+                    ResultTarget::At(self.b.offset(row.block, offset))
                 }
-                None => ResultHome::Heap,
+                None => ResultTarget::Heap,
             });
         }
-        homes.extend(states_now.iter().map(|s| match s.keep {
-            Keep::Blocks => ResultHome::Heap,
-            Keep::Turns([next, _]) => ResultHome::At(next),
-            Keep::Row(row) => row_homes[row],
+        targets.extend(states_now.iter().map(|s| match s.keep {
+            Keep::Blocks => ResultTarget::Heap,
+            Keep::Turns([next, _]) => ResultTarget::At(next),
+            Keep::Row(row) => row_targets[row],
         }));
-        homes.extend(row_homes);
-        let outer = self.shared.round.replace(inside[0]);
-        let mut results = self.run(body, &args, frame.sizes.symbols.clone(), &homes)?.into_iter();
-        self.shared.round = outer;
-        self.shared.place = super::place(frame.scope.func, v);
+        targets.extend(row_targets);
+        let outer = self.state.round.replace(inside[0]);
+        let mut results = self.run(body, &args, frame.sizes.symbols.clone(), &targets)?.into_iter();
+        self.state.round = outer;
+        self.state.place = super::place(frame.scope.func, v);
         let Some(Slot::Tensor { pointer: go, .. }) = results.next() else { unreachable!("the condition") };
         let one = self.b.i64(1);
         let mut next = vec![self.b.add(inside[0], one), go];
@@ -188,33 +188,33 @@ impl Entry {
 
     /// End the run if somebody wants that. A device has nobody who could.
     fn poll(&mut self) {
-        if self.shared.context.device {
+        if self.state.context.device {
             return;
         }
         let (wanted, zero) = (self.context_slot(Ty::I64, context::CANCEL), self.b.i64(0));
         let go_on = self.b.compare(Compare::Eq, wanted, zero);
-        let place = std::mem::take(&mut self.shared.place);
+        let place = std::mem::take(&mut self.state.place);
         self.demand(go_on, "the run was stopped");
-        self.shared.place = place;
+        self.state.place = place;
     }
 
     /// Memory for the rows of all rounds.
-    fn all_rows(&mut self, frame: &mut Frame<'_>, ty: &Type, trips: V) -> Result<Rows> {
+    fn all_rows(&mut self, frame: &mut Frame<'_>, ty: &Type, trips: V) -> Result<LoopRows> {
         let (dtype, dims) = ty.as_tensor().map_or((numrsc_ir::DType::U8, &[][..]), |t| (t.dtype, &t.shape[1..]));
         let bytes = &Dim::product(dims) * &Dim::Const(scalar::memory(dtype).size());
         let stride = self.size(&mut frame.sizes, &bytes)?;
         let zero = self.b.i64(0);
         let trips = self.b.binary(Binary::SMax, trips, zero);
         let total = self.checked_mul(trips, stride);
-        Ok(Rows { block: self.block_of(total), stride: Some(stride), carried: vec![] })
+        Ok(LoopRows { block: self.block_of(total), stride: Some(stride), carried: vec![] })
     }
 
     /// Rows that will be put one behind the other.
-    fn no_rows(&mut self, ty: &Type) -> Rows {
+    fn no_rows(&mut self, ty: &Type) -> LoopRows {
         let (room, zero) = (self.b.i64(64), self.b.i64(0));
         let block = self.block_of(room);
         let sizes = ty.as_tensor().map_or(&[][..], |t| &t.shape[1..]).iter().map(|_| zero);
-        Rows { block, stride: None, carried: [block, zero].into_iter().chain(sizes).collect() }
+        LoopRows { block, stride: None, carried: [block, zero].into_iter().chain(sizes).collect() }
     }
 
     /// Where a state is before the first round, and how it is kept.
@@ -267,7 +267,7 @@ impl Entry {
         if parts.is_empty() {
             return Ok(());
         }
-        let kernel = pointwise::kernel("states", &parts, &mut self.shared, &frame.scope);
+        let kernel = pointwise::kernel("states", &parts, &mut self.state, &frame.scope);
         self.launch_with(frame, kernel, &[], None)
     }
 
@@ -306,7 +306,7 @@ impl Entry {
 
     fn is_known(&self, sizes: &Sizes, d: &Dim) -> bool {
         let mut known = true;
-        d.for_each_sym(&mut |s| known &= sizes.symbols.contains_key(s) || self.shared.meaning(s).is_some());
+        d.for_each_sym(&mut |s| known &= sizes.symbols.contains_key(s) || self.state.meaning(s).is_some());
         known
     }
 
@@ -363,7 +363,7 @@ impl Entry {
         let id = match self.copy {
             Some(id) => id,
             None => {
-                let lanes = self.shared.context.machine.vector_bytes.max(1);
+                let lanes = self.state.context.machine.vector_bytes.max(1);
                 let id = self.function(copy_kernel(lanes));
                 self.copy = Some(id);
                 id
@@ -421,7 +421,7 @@ enum Keep {
 }
 
 /// The rows that the rounds of a loop give.
-struct Rows {
+struct LoopRows {
     block: V,
     /// Bytes of a row, if there is room for all.
     stride: Option<V>,

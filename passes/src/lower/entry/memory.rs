@@ -1,12 +1,12 @@
 //! Memory of a run: one arena whose layout is planned over the whole schedule, and blocks for sizes that only the run itself finds out.
 use super::{
-    Entry, Frame, ResultHome, Slot,
+    Entry, Frame, ResultTarget, Slot,
     packing::{self, Lifetime, supports},
     sizes::Sizes,
 };
 use crate::{
     Result,
-    lower::{fuse::Buffer, pointwise::Pointwise, shared::Arg},
+    lower::{fuse::Buffer, pointwise::Pointwise, state::Arg},
     scalar,
 };
 use numrsc_ir::{
@@ -35,12 +35,12 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    pub(super) fn is_for(self, home: ResultHome) -> bool {
-        match home {
-            ResultHome::At(pointer) => self == Memory::Given(pointer),
-            ResultHome::Output(i) => self == Memory::Output(i),
-            ResultHome::Heap => self == Memory::Heap,
-            ResultHome::Scalar => false,
+    pub(super) fn is_for(self, target: ResultTarget) -> bool {
+        match target {
+            ResultTarget::At(pointer) => self == Memory::Given(pointer),
+            ResultTarget::Output(i) => self == Memory::Output(i),
+            ResultTarget::Heap => self == Memory::Heap,
+            ResultTarget::Scalar => false,
         }
     }
 }
@@ -147,11 +147,11 @@ impl Entry {
     pub(super) fn allocate(&mut self, frame: &mut Frame<'_>, v: Value, elements: &Dim) -> Result<V> {
         let size = scalar::memory(frame.scope.dtype(v)).size();
         let bytes = elements * &Dim::Const(size);
-        let (pointer, memory) = match frame.homes.get(&v).copied() {
-            Some(ResultHome::Output(i)) => (self.output(frame, i, &bytes)?, Memory::Output(i)),
-            Some(ResultHome::Heap) => (self.block(frame, &bytes)?, Memory::Heap),
-            Some(ResultHome::At(pointer)) => (pointer, Memory::Given(pointer)),
-            Some(ResultHome::Scalar) | None => match self.in_arena(&frame.sizes, &bytes) {
+        let (pointer, memory) = match frame.targets.get(&v).copied() {
+            Some(ResultTarget::Output(i)) => (self.output(frame, i, &bytes)?, Memory::Output(i)),
+            Some(ResultTarget::Heap) => (self.block(frame, &bytes)?, Memory::Heap),
+            Some(ResultTarget::At(pointer)) => (pointer, Memory::Given(pointer)),
+            Some(ResultTarget::Scalar) | None => match self.in_arena(&frame.sizes, &bytes) {
                 Some((pointer, id)) => (pointer, Memory::Arena(id)),
                 None => (self.block(frame, &bytes)?, Memory::Heap),
             },
@@ -206,7 +206,7 @@ impl Entry {
 
     /// Let a tensor take over the memory of one that is read for the last time, if it may.
     pub(super) fn take_over(&mut self, frame: &mut Frame<'_>, v: Value, candidates: &[Value]) -> Option<V> {
-        if frame.homes.contains_key(&v) {
+        if frame.targets.contains_key(&v) {
             return None;
         }
         let elements = Dim::product(frame.scope.shape(v));
@@ -250,7 +250,7 @@ impl Entry {
                     let early = v.0 < count && self.b.level(v) == 0;
                     constant.or_else(|| early.then(|| Dim::sym(value_name(v))))
                 }
-                None => self.shared.meaning(s).and_then(|m| self.early(sizes, &m)),
+                None => self.state.meaning(s).and_then(|m| self.early(sizes, &m)),
             };
             match value {
                 Some(d) => drop(known.insert(s.clone(), d)),
@@ -277,9 +277,9 @@ impl Entry {
     }
 
     fn check_memory(&mut self, pointer: V) {
-        let place = std::mem::take(&mut self.shared.place);
-        let code = self.shared.message("out of memory");
-        self.shared.place = place;
+        let place = std::mem::take(&mut self.state.place);
+        let code = self.state.message("out of memory");
+        self.state.place = place;
         let address = self.b.convert(Convert::Pointer, pointer, Elem::I64);
         let null = self.b.i64(0);
         let found = self.b.compare(Compare::Ne, address, null);
@@ -304,18 +304,18 @@ impl Entry {
         Ok(self.b.close_if(enough, there, new)[0])
     }
 
-    /// A copy of a result in its own home.
-    pub(super) fn copy_result(&mut self, frame: &mut Frame<'_>, r: Value, home: ResultHome) -> Result<V> {
-        let shape: Vec<Dim> = frame.scope.shape(r).iter().map(|d| self.shared.size(d)).collect();
+    /// A copy of a result in its own target.
+    pub(super) fn copy_result(&mut self, frame: &mut Frame<'_>, r: Value, target: ResultTarget) -> Result<V> {
+        let shape: Vec<Dim> = frame.scope.shape(r).iter().map(|d| self.state.size(d)).collect();
         let elements = Dim::product(&shape);
         let bytes = &elements * &Dim::Const(scalar::memory(frame.scope.dtype(r)).size());
-        let pointer = match home {
-            ResultHome::Output(i) => self.output(frame, i, &bytes)?,
-            ResultHome::At(pointer) => pointer,
-            ResultHome::Heap | ResultHome::Scalar => self.block(frame, &bytes)?,
+        let pointer = match target {
+            ResultTarget::Output(i) => self.output(frame, i, &bytes)?,
+            ResultTarget::At(pointer) => pointer,
+            ResultTarget::Heap | ResultTarget::Scalar => self.block(frame, &bytes)?,
         };
         let copy = Pointwise::whole(shape, vec![(r, Arg::Output)]);
-        let kernel = copy.kernel("copy", &mut self.shared, &frame.scope);
+        let kernel = copy.kernel("copy", &mut self.state, &frame.scope);
         self.launch(frame, kernel, pointer, None)?;
         Ok(pointer)
     }

@@ -10,10 +10,10 @@ mod sizes;
 
 use super::{
     Lowered,
-    cx::{Cx, Home},
+    element::{ElementEmitter, Site},
     fuse::{Buffer, Fusion, Scope, fuse, is_statement},
     pointwise::Kernel,
-    shared::{Arg, Shared},
+    state::{Arg, LowerState},
     weights::{Stored, Weights},
 };
 use crate::{Context, Error, Result};
@@ -33,7 +33,7 @@ use std::collections::{HashMap, HashSet};
 pub(crate) fn lower(func: &Func, cx: &Context) -> Result<Lowered> {
     let mut entry = Entry::new(cx);
     entry.run_main(func)?;
-    match entry.shared.refused.take() {
+    match entry.state.refused.take() {
         Some(message) => Err(Error::Unsupported(message)),
         None => Ok(entry.finish()),
     }
@@ -49,7 +49,7 @@ pub(crate) enum Slot {
 
 /// Where the results of a function go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ResultHome {
+pub(crate) enum ResultTarget {
     /// Output of this number.
     Output(usize),
     /// A new block that the caller owns.
@@ -62,7 +62,7 @@ pub(crate) enum ResultHome {
 
 pub(crate) struct Entry {
     pub b: Builder,
-    pub shared: Shared,
+    pub state: LowerState,
     pub context: V,
     functions: Vec<Function>,
     known: HashMap<Function, FuncId>,
@@ -85,7 +85,7 @@ pub(crate) struct Frame<'f> {
     pub memory: HashMap<Value, Memory>,
     /// Sequences and tuples.
     pub others: HashMap<Value, Slot>,
-    pub homes: HashMap<Value, ResultHome>,
+    pub targets: HashMap<Value, ResultTarget>,
     /// Results of tuples that somebody owns.
     pub taken: HashSet<(Value, usize)>,
     /// The nodes that have each value as an operand.
@@ -100,7 +100,7 @@ impl Entry {
         let context = b.params()[0];
         Entry {
             b,
-            shared: Shared::new(cx),
+            state: LowerState::new(cx),
             context,
             functions: vec![],
             known: HashMap::new(),
@@ -119,7 +119,7 @@ impl Entry {
         localise(&mut entry);
         self.functions.push(entry);
         let module = Module { functions: self.functions };
-        let Shared { messages, choices, .. } = self.shared;
+        let LowerState { messages, choices, .. } = self.state;
         Lowered { module, weights: self.weights, messages, memory, moved: self.moved, choices }
     }
 
@@ -134,7 +134,7 @@ impl Entry {
         let outputs = self.context_slot(Ty::PTR, context::OUTPUTS);
         let weights = self.context_slot(Ty::PTR, context::WEIGHTS);
         let threads =
-            if self.shared.context.device { self.b.i64(1) } else { self.context_slot(Ty::I64, context::THREADS) };
+            if self.state.context.device { self.b.i64(1) } else { self.context_slot(Ty::I64, context::THREADS) };
         let mut args = Vec::new();
         for (i, p) in func.params().into_iter().enumerate() {
             let base = i as i64 * context::TENSOR_SLOTS;
@@ -154,22 +154,22 @@ impl Entry {
             });
         }
         self.plan.start(weights, outputs, threads);
-        let homes: Vec<ResultHome> = (0..func.results().len()).map(ResultHome::Output).collect();
-        self.run(func, &args, HashMap::new(), &homes)?;
+        let targets: Vec<ResultTarget> = (0..func.results().len()).map(ResultTarget::Output).collect();
+        self.run(func, &args, HashMap::new(), &targets)?;
         Ok(())
     }
 
-    /// Run a function on arguments; the results are where `homes` says.
+    /// Run a function on arguments; the results are where `targets` says.
     pub(super) fn run(
         &mut self,
         func: &Func,
         args: &[Slot],
         symbols: HashMap<Sym, V>,
-        homes: &[ResultHome],
+        targets: &[ResultTarget],
     ) -> Result<Vec<Slot>> {
         let stored: Vec<Value> =
-            func.results().iter().zip(homes).filter(|(_, h)| **h != ResultHome::Scalar).map(|(r, _)| *r).collect();
-        let fusion = fuse(func, &stored, &mut self.shared);
+            func.results().iter().zip(targets).filter(|(_, h)| **h != ResultTarget::Scalar).map(|(r, _)| *r).collect();
+        let fusion = fuse(func, &stored, &mut self.state);
         self.moved += fusion.traffic(func, &|_| false).moved;
         let mut frame = Frame {
             scope: Scope { func, buffers: HashMap::new() },
@@ -177,13 +177,13 @@ impl Entry {
             sizes: Sizes::new(symbols),
             memory: HashMap::new(),
             others: HashMap::new(),
-            homes: HashMap::new(),
+            targets: HashMap::new(),
             taken: HashSet::new(),
             users: users(func),
             last_use: vec![],
         };
-        for (r, home) in func.results().iter().zip(homes) {
-            frame.homes.entry(*r).or_insert(*home);
+        for (r, target) in func.results().iter().zip(targets) {
+            frame.targets.entry(*r).or_insert(*target);
         }
         self.bind_params(&mut frame, args)?;
         if self.plan.mark.is_none() {
@@ -195,9 +195,9 @@ impl Entry {
             ending.entry(end).or_default().push(v);
         }
         for (v, node) in func.values() {
-            self.shared.place = place(func, v);
+            self.state.place = place(func, v);
             self.check(&mut frame, v)?;
-            let is_computed = frame.fusion.stored[v.0 as usize] && !frame.fusion.led.contains_key(&v);
+            let is_computed = frame.fusion.stored[v.0 as usize] && !frame.fusion.leaders.contains_key(&v);
             if is_computed || is_statement(&node.op) {
                 self.emit(&mut frame, v)?;
             }
@@ -205,7 +205,7 @@ impl Entry {
                 self.release(&mut frame, old);
             }
         }
-        self.results(&mut frame, homes)
+        self.results(&mut frame, targets)
     }
 
     fn bind_params(&mut self, frame: &mut Frame<'_>, args: &[Slot]) -> Result<()> {
@@ -227,31 +227,31 @@ impl Entry {
                 }
             }
         }
-        self.shared.place = String::new();
+        self.state.place = String::new();
         self.unify(&mut frame.sizes, pairs)
     }
 
     /// Hand over the results.
-    fn results(&mut self, frame: &mut Frame<'_>, homes: &[ResultHome]) -> Result<Vec<Slot>> {
+    fn results(&mut self, frame: &mut Frame<'_>, targets: &[ResultTarget]) -> Result<Vec<Slot>> {
         let func = frame.scope.func;
         let mut slots = Vec::new();
         let mut given: Vec<Value> = Vec::new();
-        for (&r, &home) in func.results().iter().zip(homes) {
-            self.shared.place = place(func, r);
+        for (&r, &target) in func.results().iter().zip(targets) {
+            self.state.place = place(func, r);
             let slot = match func.ty(r) {
-                Type::Tensor(_) if home == ResultHome::Scalar => {
+                Type::Tensor(_) if target == ResultTarget::Scalar => {
                     let x = self.scalar(frame, r);
                     Slot::Tensor { pointer: x, sizes: vec![] }
                 }
                 Type::Tensor(t) => {
-                    // The same place may be home to two results, a block not.
-                    let free = matches!(home, ResultHome::At(_)) || !given.contains(&r);
-                    let own = free && frame.memory.get(&r).is_some_and(|m| m.is_for(home));
+                    // The same place may be the target of two results, a block not.
+                    let free = matches!(target, ResultTarget::At(_)) || !given.contains(&r);
+                    let own = free && frame.memory.get(&r).is_some_and(|m| m.is_for(target));
                     let pointer = if own {
                         given.push(r);
                         frame.scope.buffers[&r].pointer
                     } else {
-                        self.copy_result(frame, r, home)?
+                        self.copy_result(frame, r, target)?
                     };
                     let shape = t.shape.clone();
                     let sizes = shape.iter().map(|d| self.size(&mut frame.sizes, d)).collect::<Result<Vec<V>>>()?;
@@ -259,7 +259,7 @@ impl Entry {
                 }
                 _ => frame.others[&r].clone(),
             };
-            if let ResultHome::Output(i) = home {
+            if let ResultTarget::Output(i) = target {
                 self.give_output(i, &slot);
             }
             slots.push(slot);
@@ -289,8 +289,8 @@ impl Entry {
 
     /// The value of a scalar tensor, as a number.
     pub(super) fn scalar(&mut self, frame: &Frame<'_>, v: Value) -> V {
-        let home = Home::Entry { symbols: &frame.sizes.symbols };
-        Cx::new(&mut self.b, &mut self.shared, &frame.scope, home).value(v, &[])
+        let site = Site::Entry { symbols: &frame.sizes.symbols };
+        ElementEmitter::new(&mut self.b, &mut self.state, &frame.scope, site).value(v, &[])
     }
 
     /// Add a function unless there is the same already.
@@ -362,7 +362,7 @@ impl Entry {
 
     /// The shape of a node, with sizes as polynomials of plain symbols.
     pub(crate) fn shape_of(&mut self, frame: &Frame<'_>, v: Value) -> Vec<Dim> {
-        frame.scope.shape(v).iter().map(|d| self.shared.size(d)).collect()
+        frame.scope.shape(v).iter().map(|d| self.state.size(d)).collect()
     }
 
     /// The address of a constant.

@@ -8,9 +8,8 @@ use crate::{
         fuse::{Buffer, is_product},
         index::linear,
         pointwise::{self, Pointwise},
-        scan, scatter,
-        shared::Arg,
-        sort,
+        scan, scatter, sort,
+        state::Arg,
         weights::Stored,
         window,
     },
@@ -44,12 +43,12 @@ impl Entry {
             Op::Concat { axis } => self.concat(frame, v, *axis as usize),
             Op::Pad { low, high } => self.pad(frame, v, low, high),
             Op::Scan { .. } => {
-                let kernel = scan::kernel(&mut self.shared, &frame.scope, v);
+                let kernel = scan::kernel(&mut self.state, &frame.scope, v);
                 let output = self.allocate_for(frame, v)?;
                 self.launch(frame, kernel, output, None)
             }
             Op::ArgSort { axis, .. } => {
-                let kernel = sort::kernel(&mut self.shared, &frame.scope, v);
+                let kernel = sort::kernel(&mut self.state, &frame.scope, v);
                 let output = self.allocate_for(frame, v)?;
                 let n = frame.scope.shape(node.args[0])[*axis as usize].clone();
                 let (scratch, memory) = self.scratch(frame, &(&n * &Dim::Const(16)))?;
@@ -123,7 +122,7 @@ impl Entry {
             }
             Op::Conv { .. } if !window::suits(&frame.scope, epilogue.product) => conv::emit(self, frame, epilogue),
             _ => {
-                let kernel = window::kernel(&mut self.shared, &frame.scope, epilogue);
+                let kernel = window::kernel(&mut self.state, &frame.scope, epilogue);
                 let output = self.take_over_or_allocate(frame, epilogue.root, &kernel.in_place)?;
                 self.launch(frame, kernel, output, None)
             }
@@ -132,13 +131,13 @@ impl Entry {
 
     fn pointwise(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
         let shape = self.shape_of(frame, v);
-        let others = frame.fusion.companions(v);
+        let others = frame.fusion.siblings(v);
         let further = others.iter().enumerate().map(|(i, w)| (*w, Arg::Further(i + 1)));
         let all = std::iter::once((v, Arg::Output)).chain(further);
         let (writes, heads) = all.partition(|(w, _)| self.shape_of(frame, *w) == shape);
         let name = frame.scope.func.node(v).op.name();
         let part = Pointwise { heads, ..Pointwise::whole(shape, writes) };
-        let kernel = part.kernel(name, &mut self.shared, &frame.scope);
+        let kernel = part.kernel(name, &mut self.state, &frame.scope);
         let mut outputs = Vec::with_capacity(1 + others.len());
         for w in std::iter::once(&v).chain(&others) {
             let is_head = part.heads.iter().any(|(head, _)| head == w);
@@ -177,10 +176,10 @@ impl Entry {
         let users = |v: Value| &frame.users[v.0 as usize];
         let packs = |u: &Value, v: Value| {
             contract::packs(func, func.node(*u), v)
-                || blocked::packs(func, func.node(*u), v, self.shared.context.machine)
+                || blocked::packs(func, func.node(*u), v, self.state.context.machine)
         };
         let packed = |v: Value| !users(v).is_empty() && users(v).iter().all(|u| packs(u, v));
-        let machine = self.shared.context.machine;
+        let machine = self.state.context.machine;
         let narrow = |w: Value| users(w).iter().all(|u| blocked::packs(func, func.node(*u), v, machine));
         let packed_after = |&w: &Value| widened_weight(func, w).is_some() && (packed(w) || narrow(w));
         let all_widened = !users(v).is_empty() && users(v).iter().all(packed_after);
@@ -220,7 +219,7 @@ impl Entry {
                 length: length.clone(),
             });
         }
-        let kernel = pointwise::kernel("concat", &parts, &mut self.shared, &frame.scope);
+        let kernel = pointwise::kernel("concat", &parts, &mut self.state, &frame.scope);
         self.launch(frame, kernel, output, None)
     }
 
@@ -240,19 +239,19 @@ impl Entry {
                 to: Box::new(|index| linear(index, &shape)),
                 length: length.clone(),
             }
-            .kernel("fill", &mut self.shared, &frame.scope);
+            .kernel("fill", &mut self.state, &frame.scope);
             self.launch(frame, fill, output, None)?;
         }
         // What is left of the operand after cropping.
         let source = self.shape_of(frame, args[0]);
         let (mut first, mut kept) = (Vec::new(), Vec::new());
         for ((n, low), high) in source.iter().zip(low).zip(high) {
-            let (low, high) = (self.shared.attribute(low), self.shared.attribute(high));
+            let (low, high) = (self.state.attribute(low), self.state.attribute(high));
             let start = (-&low).greater(&Dim::ZERO);
             let end = (n + &high).lesser(n);
             let size = (&end - &start).greater(&Dim::ZERO);
-            first.push((self.shared.attribute(&start), low));
-            kept.push(self.shared.size(&size));
+            first.push((self.state.attribute(&start), low));
+            kept.push(self.state.size(&size));
         }
         let kernel = Pointwise {
             domain: kept,
@@ -265,7 +264,7 @@ impl Entry {
             }),
             length,
         }
-        .kernel("pad", &mut self.shared, &frame.scope);
+        .kernel("pad", &mut self.state, &frame.scope);
         self.launch(frame, kernel, output, None)
     }
 
@@ -273,7 +272,7 @@ impl Entry {
         let mask = frame.scope.func.node(v).args[0];
         let most = self.shape_of(frame, mask)[0].clone();
         let found = self.b.buffer(Elem::I64, 1);
-        let kernel = scatter::compress(&mut self.shared, &frame.scope, mask, found);
+        let kernel = scatter::compress(&mut self.state, &frame.scope, mask, found);
         let output = self.allocate(frame, v, &most)?;
         self.launch(frame, kernel, output, None)?;
         let zero = self.b.i64(0);
@@ -287,12 +286,12 @@ impl Entry {
         let x = frame.scope.func.node(v).args[0];
         let shape = self.shape_of(frame, v);
         let copy =
-            Pointwise::whole(shape, vec![(x, Arg::Output)]).kernel("scatter_copy", &mut self.shared, &frame.scope);
+            Pointwise::whole(shape, vec![(x, Arg::Output)]).kernel("scatter_copy", &mut self.state, &frame.scope);
         // If the operand itself is taken over, there is nothing to copy.
         let reads_only_itself = frame.scope.has_buffer(x) && copy.in_place == [x];
         let others = &frame.scope.func.node(v).args[1..];
         let read_elsewhere = others.iter().any(|a| *a == x || frame.fusion.reads[a.0 as usize].contains(&x));
-        let kernel = scatter::kernel(&mut self.shared, &frame.scope, v);
+        let kernel = scatter::kernel(&mut self.state, &frame.scope, v);
         let taken = if reads_only_itself && !read_elsewhere { self.take_over(frame, v, &[x]) } else { None };
         let output = match taken {
             Some(pointer) => pointer,

@@ -39,7 +39,7 @@ impl Entry {
         d.for_each_sym(&mut |_| open = true);
         if !open {
             // A number that is none of 64 bits: what needs it can never run.
-            self.shared.refuse(&format!("the size {d} is beyond 64 bits"));
+            self.state.refuse(&format!("the size {d} is beyond 64 bits"));
             return Ok(self.b.i64(0));
         }
         let outer = self.sizing.clone();
@@ -75,7 +75,7 @@ impl Entry {
                 let (x, y) = pair(x, y)?;
                 let zero = self.b.i64(0);
                 let nonzero = self.b.compare(Compare::Ne, y, zero);
-                let code = self.shared.message("a size is divided by zero");
+                let code = self.state.message("a size is divided by zero");
                 self.b.check(nonzero, code);
                 floor_div(&mut self.b, x, y)
             }
@@ -97,7 +97,7 @@ impl Entry {
                 );
                 let either = self.b.or(x_one, y_one);
                 let fits = self.b.or(same, either);
-                let code = self.shared.message("two sizes do not broadcast");
+                let code = self.state.message("two sizes do not broadcast");
                 self.b.check(fits, code);
                 self.b.select(x_one, y, x)
             }
@@ -117,12 +117,12 @@ impl Entry {
         if let Some(&v) = sizes.symbols.get(s) {
             return Ok(v);
         }
-        let Some(meaning) = self.shared.meaning(s) else {
+        let Some(meaning) = self.state.meaning(s) else {
             return Err(Error::Unsupported(format!("nothing has defined the size `{s}`")));
         };
         let v = self.size(sizes, &meaning)?;
         if !s.starts_with('$') {
-            let (zero, code) = (self.b.i64(0), self.shared.message(&format!("the size {meaning} is negative")));
+            let (zero, code) = (self.b.i64(0), self.state.message(&format!("the size {meaning} is negative")));
             let fits = self.b.compare(Compare::Le, zero, v);
             self.b.check(fits, code);
         }
@@ -182,11 +182,11 @@ impl Entry {
 
     fn overflow_unless(&mut self, op: Compare, x: V, y: V) {
         let fits = self.b.compare(op, x, y);
-        let place = std::mem::take(&mut self.shared.place);
+        let place = std::mem::take(&mut self.state.place);
         let text = self.sizing.as_ref().map(|d| self.named(d).to_string()).filter(|text| text.len() <= LONGEST);
         let code =
-            self.shared.message(&text.map_or("a size is too large".into(), |d| format!("the size {d} is too large")));
-        self.shared.place = place;
+            self.state.message(&text.map_or("a size is too large".into(), |d| format!("the size {d} is too large")));
+        self.state.place = place;
         self.b.check(fits, code);
     }
 
@@ -197,7 +197,7 @@ impl Entry {
         }
         let (x, y) = (self.size(sizes, x)?, self.size(sizes, y)?);
         let same = self.b.compare(Compare::Eq, x, y);
-        let code = self.shared.message(what);
+        let code = self.state.message(what);
         self.b.check(same, code);
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Entry {
         }
         let (v, zero) = (self.size(sizes, d)?, self.b.i64(0));
         let fits = self.b.compare(Compare::Le, zero, v);
-        let code = self.shared.message(&format!("the size {d} is negative"));
+        let code = self.state.message(&format!("the size {d} is negative"));
         self.b.check(fits, code);
         Ok(())
     }
@@ -229,7 +229,7 @@ impl Entry {
             for (dim, size, what) in left {
                 let mut unknown: Vec<Sym> = Vec::new();
                 dim.for_each_sym(&mut |s| {
-                    if !sizes.symbols.contains_key(s) && self.shared.meaning(s).is_none() && !unknown.contains(s) {
+                    if !sizes.symbols.contains_key(s) && self.state.meaning(s).is_none() && !unknown.contains(s) {
                         unknown.push(s.clone());
                     }
                 });
@@ -238,7 +238,7 @@ impl Entry {
                         let value = self.size(sizes, &dim)?;
                         if value != size {
                             let same = self.b.compare(Compare::Eq, value, size);
-                            let code = self.shared.message(&what);
+                            let code = self.state.message(&what);
                             self.b.check(same, code);
                         }
                     }
@@ -285,7 +285,7 @@ impl Entry {
             let size = self.b.compare(Compare::Le, zero, quotient);
             fits = self.b.and(fits, size);
         }
-        let code = self.shared.message(what);
+        let code = self.state.message(what);
         self.b.check(fits, code);
         sizes.symbols.insert(s.clone(), quotient);
         Ok(true)

@@ -36,7 +36,7 @@ impl Fusion {
             }
             let computed = !matches!(node.op, Op::Param { .. } | Op::Const { .. }) && node.op.bodies().is_empty();
             if self.stored[v.0 as usize] && computed && !free(v) {
-                traffic.kernels += u64::from(!self.led.contains_key(&v));
+                traffic.kernels += u64::from(!self.leaders.contains_key(&v));
                 traffic.moved +=
                     bytes(v) + of.iter().filter(|(x, _)| !self.share_kernel(v, **x)).map(|x| x.1).sum::<u64>();
             }

@@ -1,30 +1,30 @@
-//! Products of integers of 32 bits as ones of 8 bits, of which machines do four at once (`Machine::quads`): constant weights with a sign, and rows without one. A row is
+//! Products of integers of 32 bits as ones of 8 bits, of which machines do four at once (`Machine::dot4`): constant weights with a sign, and rows without one. A row is
 //! `(u + low) - taken`, where `u` has 8 bits and what is taken away, a zero point as a rule, is the same along the depth. Then `Σ row * w = Σ u * w + (low - taken) * Σ w`: the sums of
 //! the weights are constants, all of it is exact, and it wraps around as before.
 use crate::{
-    Machine, Result,
+    Result,
     layout::has_blocks,
     lower::{is_view, limits, packs},
     narrow::{cast, constant, narrow_constant},
     rebuild::Rebuild,
 };
 use numrsc_ir::{
-    DType, Dim, Elems, Func, Lit, Node, Op, Scalar, ScalarFn, Tensor, Type, Value,
+    DType, Dim, Elems, Func, Lit, Machine, Node, Op, Scalar, ScalarFn, Tensor, Type, Value,
     scalar::{Call, Step},
 };
 
 /// A product that can be done by fours.
-pub(crate) struct Quads {
+pub(crate) struct Dot4 {
     /// Which operand the weights are.
     at: usize,
     weights: Tensor,
     /// Their sums over the depth, and the axes of the result that these have.
     sums: (Tensor, Vec<i64>),
-    rows: Rows,
+    rows: LeftOperand,
 }
 
 /// What rows are, behind ops that move elements, of which the last one comes first.
-struct Rows {
+struct LeftOperand {
     views: Vec<Op>,
     /// `u`, of 8 bits.
     narrow: Expression,
@@ -52,8 +52,8 @@ struct Source {
     axes: Vec<i64>,
 }
 
-impl Quads {
-    pub(crate) fn of(func: &Func, node: &Node, machine: Machine) -> Option<Quads> {
+impl Dot4 {
+    pub(crate) fn of(func: &Func, node: &Node, machine: Machine) -> Option<Dot4> {
         let at = match &node.op {
             Op::Contract { .. } => node.args.iter().position(|a| packs(func, node, *a))?,
             Op::Conv { groups: 1, in_block: 1, out_block: 1, .. } => 1,
@@ -67,7 +67,7 @@ impl Quads {
         let own: Vec<usize> = (0..weights.rank()).filter(|axis| place(at, *axis).is_some()).collect();
         let sums = sums(&weights, &own);
         let axes: Vec<i64> = own.iter().filter_map(|&axis| place(at, axis)).collect();
-        let rows = Rows::of(func, node.args[1 - at], &|axis| place(1 - at, axis))?;
+        let rows = LeftOperand::of(func, node.args[1 - at], &|axis| place(1 - at, axis))?;
         let suits = match &node.op {
             Op::Conv { low, high, spread, .. } => {
                 let in_blocks = weights.shape()[..2].iter().all(|&n| has_blocks(n as i64, machine));
@@ -77,7 +77,7 @@ impl Quads {
             }
             _ => axes.is_sorted(),
         };
-        suits.then_some(Quads { at, weights, sums: (sums, axes), rows })
+        suits.then_some(Dot4 { at, weights, sums: (sums, axes), rows })
     }
 
     /// The same product, by way of 8 bits.
@@ -111,9 +111,9 @@ impl Quads {
     }
 }
 
-impl Rows {
+impl LeftOperand {
     /// `place` tells which axis of the result an axis of the rows is, if it is not summed over.
-    fn of(func: &Func, v: Value, place: &dyn Fn(usize) -> Option<i64>) -> Option<Rows> {
+    fn of(func: &Func, v: Value, place: &dyn Fn(usize) -> Option<i64>) -> Option<LeftOperand> {
         let (mut v, mut views) = (v, vec![]);
         while is_view(&func.node(v).op) {
             views.push(func.node(v).op.clone());
@@ -138,22 +138,22 @@ impl Rows {
         {
             let rest = part(&f, of[0], &args);
             if let Some(low) = least(&rest.f, &rest.args) {
-                return Some(Rows::new(func, views, rest, low, Some(taken)));
+                return Some(LeftOperand::new(func, views, rest, low, Some(taken)));
             }
         }
-        Some(Rows::new(func, views, Expression { f, args }, low?, None))
+        Some(LeftOperand::new(func, views, Expression { f, args }, low?, None))
     }
 
-    fn new(func: &Func, views: Vec<Op>, wide: Expression, low: i64, taken: Option<Taken>) -> Rows {
+    fn new(func: &Func, views: Vec<Op>, wide: Expression, low: i64, taken: Option<Taken>) -> LeftOperand {
         let types: Vec<DType> =
             wide.args.iter().map(|a| func.ty(*a).as_tensor().map_or(DType::I32, |t| t.dtype)).collect();
         let narrow = wide.narrowed(&types, low);
         match taken {
             Some(Taken { f, sources }) if sources.is_empty() => {
                 let [Step::Lit(lit)] = f.steps() else { unreachable!("a literal") };
-                Rows { views, narrow, low: low - lit.as_int() as i64, taken: None }
+                LeftOperand { views, narrow, low: low - lit.as_int() as i64, taken: None }
             }
-            taken => Rows { views, narrow, low, taken },
+            taken => LeftOperand { views, narrow, low, taken },
         }
     }
 

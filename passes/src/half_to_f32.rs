@@ -16,7 +16,7 @@ use std::sync::Arc;
 const ERROR: f64 = 1.0 / (1 << 24) as f64;
 
 /// The function with floats of 16 bits kept as `f32`, or with products in `f32` only, by what results may be off.
-pub fn widen(func: &Func, cx: &Context) -> Result<Func> {
+pub fn half_to_f32(func: &Func, cx: &Context) -> Result<Func> {
     let widen = Widen { keeps: cx.options.tolerance >= ERROR };
     widen.function(func, &|_| false, false)
 }
@@ -147,7 +147,7 @@ impl Widen {
         let is_narrow = |dtype: DType| self.keeps && is_narrow(dtype);
         let wide = |dtype: DType| if is_narrow(dtype) { DType::F32 } else { dtype };
         let mut code = Code::default();
-        let mut places: Vec<Place> = vec![];
+        let mut places: Vec<Computed> = vec![];
         for (i, (step, &ty)) in f.steps().iter().zip(&types).enumerate() {
             places.push(match step {
                 Step::Lit(x) if is_narrow(ty) => code.add(Step::Lit(Lit::float(DType::F32, x.as_f64())), DType::F32),
@@ -183,22 +183,22 @@ struct Code {
 
 /// The result of a step.
 #[derive(Clone, Copy)]
-struct Place {
+struct Computed {
     step: u32,
     dtype: DType,
 }
 
 impl Code {
-    fn add(&mut self, step: Step, dtype: DType) -> Place {
+    fn add(&mut self, step: Step, dtype: DType) -> Computed {
         self.steps.push(step);
-        Place { step: self.steps.len() as u32 - 1, dtype }
+        Computed { step: self.steps.len() as u32 - 1, dtype }
     }
 
-    fn convert(&mut self, f: ScalarFn, x: Place, to: DType) -> Place {
+    fn convert(&mut self, f: ScalarFn, x: Computed, to: DType) -> Computed {
         self.add(Step::Call(Call { f, args: vec![x.step], to: Some(to) }), to)
     }
 
-    fn cast(&mut self, x: Place, to: DType) -> Place {
+    fn cast(&mut self, x: Computed, to: DType) -> Computed {
         if x.dtype == to { x } else { self.convert(ScalarFn::Cast, x, to) }
     }
 }

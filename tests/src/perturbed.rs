@@ -12,7 +12,7 @@ use numrsc_ir::{
 
 /// Which way to move results.
 #[derive(Clone, Debug)]
-pub enum Sway {
+pub enum Perturbation {
     /// Not at all: this is the evaluator.
     None,
     Up,
@@ -21,9 +21,9 @@ pub enum Sway {
 }
 
 /// The evaluator itself, the two extremes, and a few in between.
-pub fn sways(seed: u64) -> Vec<Sway> {
-    let random = (0..3).map(|i| Sway::Random(Rng::new(seed.wrapping_mul(3) + i)));
-    [Sway::None, Sway::Up, Sway::Down].into_iter().chain(random).collect()
+pub fn perturbations(seed: u64) -> Vec<Perturbation> {
+    let random = (0..3).map(|i| Perturbation::Random(Rng::new(seed.wrapping_mul(3) + i)));
+    [Perturbation::None, Perturbation::Up, Perturbation::Down].into_iter().chain(random).collect()
 }
 
 /// What one unit in the last place is relative to a number, and the least distance of numbers, where a type is computed in.
@@ -109,20 +109,20 @@ fn product_as_sum(op: &Op) -> Option<Op> {
     Some(op)
 }
 
-impl Sway {
+impl Perturbation {
     /// From -1 to 1.
     fn amount(&mut self) -> f64 {
         match self {
-            Sway::None => 0.0,
-            Sway::Up => 1.0,
-            Sway::Down => -1.0,
-            Sway::Random(rng) => rng.between(-64, 64) as f64 / 64.0,
+            Perturbation::None => 0.0,
+            Perturbation::Up => 1.0,
+            Perturbation::Down => -1.0,
+            Perturbation::Random(rng) => rng.between(-64, 64) as f64 / 64.0,
         }
     }
 
     /// Differs between samples: for what is not determined.
     fn is_odd(&self) -> bool {
-        matches!(self, Sway::Down)
+        matches!(self, Perturbation::Down)
     }
 
     /// Run a function as the evaluator would.
@@ -269,7 +269,7 @@ impl Sway {
         };
         // Padding may count as zeros or not at all, which differs where weights are not finite.
         let is_open = exact.iter().any(|x| x.is_nan()) && matches!(op, Op::Conv { .. }) && weights_are_special(args);
-        if is_open && !matches!(self, Sway::None) {
+        if is_open && !matches!(self, Perturbation::None) {
             return Err("padding and weights that are not finite".into());
         }
         // Rows are combined in place, so that every update is rounded.

@@ -1,4 +1,4 @@
-//! What lowering has to know of the machine that will run the code.
+//! What passes and backends have to know of the machine that will run the code.
 
 /// Bytes of a block of channels at least, where vectors are longer.
 const LEAST_BLOCK_BYTES: u32 = 32;
@@ -17,32 +17,25 @@ pub struct Machine {
     /// Does it read and write some lanes of a vector as fast as all of them?
     pub masks: bool,
     /// Does one instruction multiply vectors of 16-bit integers and add up neighbouring products?
-    pub pairs: bool,
+    pub dot2: bool,
     /// Does one instruction multiply vectors of 8-bit integers, of which one has signs, and add every four neighbouring products to a sum?
-    pub quads: bool,
+    pub dot4: bool,
 }
 
 impl Machine {
     /// Every x86-64.
-    pub const SSE2: Machine = Machine {
-        vector_bytes: 16,
-        registers: 16,
-        fused: false,
-        halves: false,
-        masks: false,
-        pairs: true,
-        quads: false,
-    };
+    pub const SSE2: Machine =
+        Machine { vector_bytes: 16, registers: 16, fused: false, halves: false, masks: false, dot2: true, dot4: false };
     /// With fused products and conversions of 16-bit floats (x86-64-v3).
     pub const AVX2: Machine = Machine { vector_bytes: 32, fused: true, halves: true, ..Machine::SSE2 };
-    pub const AVX2_VNNI: Machine = Machine { quads: true, ..Machine::AVX2 };
+    pub const AVX2_VNNI: Machine = Machine { dot4: true, ..Machine::AVX2 };
     /// With the extensions that x86-64-v4 has.
     pub const AVX512: Machine = Machine { vector_bytes: 64, registers: 32, masks: true, ..Machine::AVX2 };
-    pub const AVX512_VNNI: Machine = Machine { quads: true, ..Machine::AVX512 };
+    pub const AVX512_VNNI: Machine = Machine { dot4: true, ..Machine::AVX512 };
     /// Every AArch64.
-    pub const NEON: Machine = Machine { vector_bytes: 16, registers: 32, masks: false, pairs: false, ..Machine::AVX2 };
+    pub const NEON: Machine = Machine { vector_bytes: 16, registers: 32, masks: false, dot2: false, ..Machine::AVX2 };
     /// Without vectors.
-    pub const SCALAR: Machine = Machine { vector_bytes: 0, fused: false, halves: false, pairs: false, ..Machine::SSE2 };
+    pub const SCALAR: Machine = Machine { vector_bytes: 0, fused: false, halves: false, dot2: false, ..Machine::SSE2 };
     /// Those that have a name.
     pub const NAMED: [(&'static str, Machine); 7] = [
         ("scalar", Machine::SCALAR),

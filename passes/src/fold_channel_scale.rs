@@ -12,11 +12,11 @@ use numrsc_ir::{
 const ERROR: f64 = 1.0 / (1 << 24) as f64;
 
 /// The function with such constants in weights, if results may be off by that much.
-pub fn scales(func: &Func, cx: &Context) -> Result<Func> {
+pub fn fold_channel_scale(func: &Func, cx: &Context) -> Result<Func> {
     if cx.options.tolerance < ERROR {
         return Ok(func.clone());
     }
-    rebuild(func, "scales", &|new, node, op, mut args| {
+    rebuild(func, "fold-channel-scale", &|new, node, op, mut args| {
         let Some(scaled) = (0..node.args.len()).find_map(|place| scaled(new.func, node, place)) else {
             return new.push(op, &args);
         };

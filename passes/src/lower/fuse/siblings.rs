@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_RESULTS: usize = 4;
 
 /// For each stored node that another one's kernel computes: that other one.
-pub(super) type Led = BTreeMap<Value, Value>;
+pub(super) type Leaders = BTreeMap<Value, Value>;
 
 struct Group {
     members: Vec<Value>,
@@ -19,7 +19,7 @@ struct Group {
 
 impl Fuser<'_> {
     /// Find nodes that can share a kernel. Those that nothing but their kernel reads are not stored any more.
-    pub(super) fn companions(&mut self, results: &[Value]) -> Led {
+    pub(super) fn siblings(&mut self, results: &[Value]) -> Leaders {
         let reads = self.reads();
         let mut groups: Vec<Group> = vec![];
         for (v, node) in self.func.values() {
@@ -42,19 +42,19 @@ impl Fuser<'_> {
                 None => {}
             }
         }
-        let mut led = Led::new();
+        let mut leaders = Leaders::new();
         for Group { members, .. } in groups {
             let Some((last, others)) = members.split_last() else { continue };
             for m in others {
                 let read_outside = |u: &Value| !members.contains(u) && reads[u.0 as usize].contains(m);
                 if results.contains(m) || self.func.values().any(|(u, n)| self.is_done(u, &n.op) && read_outside(&u)) {
-                    led.insert(*m, *last);
+                    leaders.insert(*m, *last);
                 } else {
                     self.stored[m.0 as usize] = false;
                 }
             }
         }
-        led
+        leaders
     }
 
     fn is_done(&self, v: Value, op: &Op) -> bool {

@@ -2,24 +2,24 @@
 //! rounded, weights stay narrow, and machines multiply pairs of 16-bit integers as fast as one float, or four of 8 bits. Convolutions only where blocks of channels can follow, and
 //! contractions whose weights are packed: their kernels are the ones that pay.
 use crate::{
-    Context, Machine, Result,
+    Context, Result,
+    dot4::result_axis,
     layout::has_blocks,
     lower::packs,
-    quads::result_axis,
     rebuild::{Rebuild, rebuild},
 };
 use numrsc_ir::{
-    DType, Data, Elems, Env, Func, Lit, Node, Op, Scalar, ScalarFn, Tensor, Value, eval_op,
+    DType, Data, Elems, Env, Func, Lit, Machine, Node, Op, Scalar, ScalarFn, Tensor, Value, eval_op,
     scalar::{Call, Step},
 };
 
 /// The function with integers in place of such floats.
-pub fn integers(func: &Func, cx: &Context) -> Result<Func> {
+pub fn dequantised_products(func: &Func, cx: &Context) -> Result<Func> {
     let machine = cx.machine;
-    if !machine.pairs {
+    if !machine.dot2 {
         return Ok(func.clone());
     }
-    rebuild(func, "integers", &|new, node, op, args| match operands(new.func, node, machine) {
+    rebuild(func, "dequantised-products", &|new, node, op, args| match operands(new.func, node, machine) {
         Some(operands) => operands.multiplied(new, op, node),
         None => new.push(op, &args),
     })

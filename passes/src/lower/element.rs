@@ -1,13 +1,13 @@
 //! Computing one element of a tensor: inside a kernel, or in the entry function for scalars.
 //!
-//! [`Cx::value`] gives the code for an element at a symbolic index. What has a buffer is loaded; everything else is computed on the spot from its
+//! [`ElementEmitter::value`] gives the code for an element at a symbolic index. What has a buffer is loaded; everything else is computed on the spot from its
 //! operands, so that maps and views fuse into whoever asks. The builder moves what does not change out of the loops.
 use super::{
     fuse::Scope,
     index::{Index, linear, mentions, view_index},
     nest::Reads,
-    shared::{Arg, Shared},
-    tile::Place,
+    state::{Arg, LowerState},
+    tile::MemoryOperand,
 };
 use crate::scalar;
 use numrsc_ir::{
@@ -39,7 +39,7 @@ impl Local {
 }
 
 /// Where the code under construction is.
-pub(crate) enum Home<'c> {
+pub(crate) enum Site<'c> {
     /// A kernel: what it needs from outside becomes a parameter.
     Kernel { args: Vec<Arg>, pointers: HashMap<Value, V> },
     /// The entry function, where memory changes between one statement and the next.
@@ -59,11 +59,11 @@ pub(crate) struct Local {
 /// The place of a computed element: node, index, lane, number of lanes.
 pub(crate) type Key = (Value, Vec<Dim>, u32, u32);
 
-pub(crate) struct Cx<'c> {
+pub(crate) struct ElementEmitter<'c> {
     pub b: &'c mut Builder,
-    pub shared: &'c mut Shared,
+    pub state: &'c mut LowerState,
     pub scope: &'c Scope<'c>,
-    pub home: Home<'c>,
+    pub site: Site<'c>,
     /// Values of symbols: loop variables, sizes, indices that were loaded.
     pub symbols: HashMap<Sym, V>,
     /// How far each loop variable runs.
@@ -87,15 +87,20 @@ pub(crate) struct Cx<'c> {
     next_symbol: u32,
 }
 
-impl<'c> Cx<'c> {
-    pub(crate) fn new(b: &'c mut Builder, shared: &'c mut Shared, scope: &'c Scope<'c>, home: Home<'c>) -> Cx<'c> {
-        b.halves = shared.context.machine.halves;
-        b.fused = shared.context.machine.fused;
-        Cx {
+impl<'c> ElementEmitter<'c> {
+    pub(crate) fn new(
+        b: &'c mut Builder,
+        state: &'c mut LowerState,
+        scope: &'c Scope<'c>,
+        site: Site<'c>,
+    ) -> ElementEmitter<'c> {
+        b.halves = state.context.machine.halves;
+        b.fused = state.context.machine.fused;
+        ElementEmitter {
             b,
-            shared,
+            state,
             scope,
-            home,
+            site,
             symbols: HashMap::new(),
             extents: HashMap::new(),
             lane: None,
@@ -117,7 +122,7 @@ impl<'c> Cx<'c> {
 
     /// The shape of a node, with sizes as polynomials of plain symbols.
     pub(crate) fn shape(&mut self, v: Value) -> Vec<Dim> {
-        self.scope.shape(v).iter().map(|d| self.shared.size(d)).collect()
+        self.scope.shape(v).iter().map(|d| self.state.size(d)).collect()
     }
 
     /// A new symbol; `any` if it may be negative.
@@ -137,16 +142,15 @@ impl<'c> Cx<'c> {
         if let Some(&v) = self.symbols.get(s) {
             return v;
         }
-        let v = match &mut self.home {
-            Home::Kernel { args, .. } => {
+        let v = match &mut self.site {
+            Site::Kernel { args, .. } => {
                 args.push(Arg::Size(Dim::sym(s.clone())));
                 self.b.add_param(Ty::I64)
             }
-            Home::Entry { symbols } => match symbols.get(s) {
+            Site::Entry { symbols } => match symbols.get(s) {
                 Some(&v) => return v,
                 None => {
-                    let meaning =
-                        self.shared.meaning(s).unwrap_or_else(|| panic!("`{s}` is defined before it is used"));
+                    let meaning = self.state.meaning(s).unwrap_or_else(|| panic!("`{s}` is defined before it is used"));
                     return self.uniform(&meaning);
                 }
             },
@@ -157,30 +161,30 @@ impl<'c> Cx<'c> {
 
     /// The address of a buffer.
     pub(crate) fn pointer(&mut self, v: Value) -> V {
-        match &mut self.home {
-            Home::Kernel { args, pointers } => *pointers.entry(v).or_insert_with(|| {
+        match &mut self.site {
+            Site::Kernel { args, pointers } => *pointers.entry(v).or_insert_with(|| {
                 args.push(Arg::Pointer(v));
                 self.b.add_param(Ty::PTR)
             }),
-            Home::Entry { .. } => self.scope.buffers[&v].pointer,
+            Site::Entry { .. } => self.scope.buffers[&v].pointer,
         }
     }
 
     /// An extra parameter of the kernel.
     pub(crate) fn parameter(&mut self, ty: Ty, arg: Arg) -> V {
-        match &mut self.home {
-            Home::Kernel { args, .. } => args.push(arg),
-            Home::Entry { .. } => unreachable!("the entry takes no parameters"),
+        match &mut self.site {
+            Site::Kernel { args, .. } => args.push(arg),
+            Site::Entry { .. } => unreachable!("the entry takes no parameters"),
         }
         self.b.add_param(ty)
     }
 
     /// In artifacts that check themselves: fail unless `index .. index + lanes` lies in a buffer of that many elements.
     pub(crate) fn check_bounds(&mut self, length: &Dim, index: V, lanes: u32, readable_if_empty: bool) {
-        if !self.shared.context.options.sanitize || matches!(self.home, Home::Entry { .. }) {
+        if !self.state.context.options.sanitize || matches!(self.site, Site::Entry { .. }) {
             return;
         }
-        let code = self.shared.message("an access outside of a buffer: a bug of the compiler");
+        let code = self.state.message("an access outside of a buffer: a bug of the compiler");
         let mut length = self.uniform(length);
         if readable_if_empty {
             let one = self.b.i64(1);
@@ -230,9 +234,9 @@ impl<'c> Cx<'c> {
         scalar::decode(self.b, dtype, raw)
     }
 
-    fn load_raw(&mut self, place: &Place, index: V, lanes: u32) -> V {
+    fn load_raw(&mut self, place: &MemoryOperand, index: V, lanes: u32) -> V {
         let ty = Ty::vector(scalar::memory(place.dtype), lanes);
-        let fixed = matches!(self.home, Home::Kernel { .. }) && !place.changes;
+        let fixed = matches!(self.site, Site::Kernel { .. }) && !place.changes;
         if let Some(mask) = self.mask().filter(|_| lanes > 1) {
             let load = if fixed { Builder::load_fixed_masked } else { Builder::load_masked };
             return load(self.b, ty, place.pointer, index, mask);
@@ -270,7 +274,7 @@ impl<'c> Cx<'c> {
         }
         let x = self.compute(v, index);
         // In the entry, memory may change until the next time.
-        if matches!(self.home, Home::Kernel { .. }) {
+        if matches!(self.site, Site::Kernel { .. }) {
             self.computed.insert(key, x);
         }
         x
@@ -302,7 +306,7 @@ impl<'c> Cx<'c> {
                 self.b.splat(x, self.lanes)
             }
             Op::Size { dim } => {
-                let dim = self.shared.attribute(dim);
+                let dim = self.state.attribute(dim);
                 let x = self.uniform(&dim);
                 self.b.splat(x, self.lanes)
             }
@@ -338,14 +342,14 @@ impl<'c> Cx<'c> {
         if let Op::Reshape { shape } = op
             && self.is_stored(args[0])
         {
-            let to: Vec<Dim> = shape.iter().map(|d| self.shared.size(d)).collect();
+            let to: Vec<Dim> = shape.iter().map(|d| self.state.size(d)).collect();
             let rows_stay = self.shape(args[0]).last() == to.last();
             if rows_stay || !self.locals.contains_key(&args[0]) {
                 return Some((args[0], View::Position(self.position(args[0], index, &to))));
             }
         }
         let of = if args.len() == 1 { self.shape(args[0]) } else { vec![] };
-        let at = view_index(op, &of, index, &self.extents, self.shared)?;
+        let at = view_index(op, &of, index, &self.extents, self.state)?;
         Some((args[0], View::Index(at)))
     }
 
@@ -438,10 +442,10 @@ impl<'c> Cx<'c> {
                     let lanes = self.load_indices(indices, &inner, &size);
                     self.varying.insert(name.clone(), lanes);
                 } else {
-                    let i = self.in_all_lanes(|cx| cx.load_index(indices, &inner, &size));
+                    let i = self.in_all_lanes(|em| em.load_index(indices, &inner, &size));
                     self.symbols.insert(name.clone(), i);
                 }
-                if matches!(self.home, Home::Kernel { .. }) {
+                if matches!(self.site, Site::Kernel { .. }) {
                     self.loaded.insert(key, name.clone());
                 }
                 name
@@ -461,7 +465,7 @@ impl<'c> Cx<'c> {
     /// how it is used.
     fn load_indices(&mut self, indices: Value, at: &[Dim], size: &Dim) -> Vec<V> {
         if !matches!(self.scope.func.node(indices).op, Op::Map { .. }) || self.is_stored(indices) {
-            return (0..self.lanes).map(|l| self.in_lane(l, |cx| cx.load_index(indices, at, size))).collect();
+            return (0..self.lanes).map(|l| self.in_lane(l, |em| em.load_index(indices, at, size))).collect();
         }
         let all = self.value(indices, at);
         let lanes: Vec<V> = (0..self.lanes).map(|l| self.b.extract(all, l)).collect();
@@ -475,9 +479,9 @@ impl<'c> Cx<'c> {
         }
         let size = self.uniform(size);
         let inside = self.b.compare(Compare::ULt, i, size);
-        let code = self.shared.message("an index lies outside of its axis");
+        let code = self.state.message("an index lies outside of its axis");
         let level = self.b.level(inside).max(self.b.guard_level());
-        let level = if matches!(self.home, Home::Entry { .. }) { self.b.depth() } else { level };
+        let level = if matches!(self.site, Site::Entry { .. }) { self.b.depth() } else { level };
         self.b.at_level(level, |b| b.check(inside, code));
     }
 
@@ -519,7 +523,7 @@ impl<'c> Cx<'c> {
 
     /// The outermost depth where all symbols of an index are known and reading memory is allowed.
     pub(crate) fn level_of(&mut self, index: &[Dim]) -> usize {
-        if matches!(self.home, Home::Entry { .. }) {
+        if matches!(self.site, Site::Entry { .. }) {
             return self.b.depth();
         }
         let mut symbols = Vec::new();

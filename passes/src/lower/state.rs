@@ -1,5 +1,5 @@
 //! What all kernels of a module share: names for sizes, messages, what they are chosen by.
-use super::Choice;
+use super::Candidates;
 use crate::Context;
 use numrsc_ir::{
     Dim, Value,
@@ -25,10 +25,10 @@ pub(crate) enum Arg {
     Scratch,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct LowerState {
     pub context: Context,
     /// What there was to choose, where there is a table.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<Candidates>,
     pub messages: Vec<String>,
     /// The codes of messages that were given before.
     codes: HashMap<String, u32>,
@@ -42,9 +42,9 @@ pub(crate) struct Shared {
     meanings: HashMap<Sym, Dim>,
 }
 
-impl Shared {
-    pub(crate) fn new(context: &Context) -> Shared {
-        Shared {
+impl LowerState {
+    pub(crate) fn new(context: &Context) -> LowerState {
+        LowerState {
             context: context.clone(),
             choices: vec![],
             messages: vec![],
