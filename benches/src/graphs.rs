@@ -267,8 +267,8 @@ fn ints(name: &str, values: &[i64]) -> AttributeProto {
 }
 
 fn value(name: &str, shape: Option<Vec<DimensionValue>>) -> ValueInfoProto {
-    let dim = |d: DimensionValue| Dimension { value: Some(d) };
+    let dim = |d: DimensionValue| Dimension::from(d);
     let shape = shape.map(|shape| TensorShapeProto { dim: shape.into_iter().map(dim).collect() });
     let tensor = TensorType { elem_type: FLOAT, shape };
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+    ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(tensor))))
 }

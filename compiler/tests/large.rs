@@ -91,11 +91,11 @@ fn write_model(path: &Path, size: &Size) {
         });
         last = next;
     }
-    let dim = |n: usize| Dimension { value: Some(DimensionValue::Value(n as i64)) };
+    let dim = |n: usize| Dimension::from(DimensionValue::Value(n as i64));
     let shape = TensorShapeProto { dim: vec![dim(4), dim(size.width)] };
     let tensor = TensorType { elem_type: 1, shape: Some(shape) };
-    let ty = TypeProto { value: Some(TypeValue::Tensor(tensor)) };
-    let port = |name: &str| ValueInfoProto { name: name.into(), r#type: Some(ty.clone()) };
+    let ty = TypeProto::from(TypeValue::Tensor(tensor));
+    let port = |name: &str| ValueInfoProto::new(name, Some(ty.clone()));
     let graph = GraphProto {
         name: "large".into(),
         node: nodes,

@@ -119,10 +119,9 @@ fn labelled() -> Vec<u8> {
         ..NodeProto::default()
     };
     let sizes = [DimensionValue::Param("rows".into()), DimensionValue::Value(2)];
-    let dim = sizes.into_iter().map(|size| Dimension { value: Some(size) }).collect();
+    let dim = sizes.into_iter().map(|size| Dimension::from(size)).collect();
     let table = TypeValue::Tensor(TensorType { elem_type: 1, shape: Some(TensorShapeProto { dim }) });
-    let value =
-        |name: &str| ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(table.clone()) }) };
+    let value = |name: &str| ValueInfoProto::new(name, Some(TypeProto::from(table.clone())));
     let graph = GraphProto {
         name: "main".into(),
         node: vec![zip],

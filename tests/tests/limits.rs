@@ -341,13 +341,13 @@ fn attribute((name, value): &(&str, Attr)) -> AttributeProto {
 }
 
 fn input(name: &str, dims: Vec<DimensionValue>) -> ValueInfoProto {
-    let dim = dims.into_iter().map(|d| Dimension { value: Some(d) }).collect();
+    let dim = dims.into_iter().map(|d| Dimension::from(d)).collect();
     let tensor = TensorType { elem_type: 1, shape: Some(TensorShapeProto { dim }) };
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+    ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(tensor))))
 }
 
 fn output(name: &str) -> ValueInfoProto {
-    ValueInfoProto { name: name.into(), r#type: None }
+    ValueInfoProto::new(name, None)
 }
 
 /// A model of one node called `the node`.
@@ -535,7 +535,7 @@ fn named(op: &str, inputs: &[&str], outputs: &[&str], attrs: &[(&str, Attr)]) ->
 fn endless(trips: Option<i64>, condition: bool) -> ModelProto {
     let scalar = |name: &str, data_type| {
         let tensor = TensorType { elem_type: data_type, shape: Some(TensorShapeProto { dim: vec![] }) };
-        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+        ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(tensor))))
     };
     let body = GraphProto {
         name: "body".into(),

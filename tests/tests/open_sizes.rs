@@ -118,8 +118,8 @@ const F32: i32 = 1;
 /// A model of one operator, whose first input is `x` with these dimensions and whose others are constants.
 fn model(op: &str, attributes: Vec<AttributeProto>, dims: &[&str], weights: &[&[i64]], outputs: usize) -> Func {
     let dim = |d: &&str| DimensionValue::Param((*d).into());
-    let shape = TensorShapeProto { dim: dims.iter().map(|d| Dimension { value: Some(dim(d)) }).collect() };
-    let ty = TypeProto { value: Some(TypeValue::Tensor(TensorType { elem_type: F32, shape: Some(shape) })) };
+    let shape = TensorShapeProto { dim: dims.iter().map(|d| Dimension::from(dim(d))).collect() };
+    let ty = TypeProto::from(TypeValue::Tensor(TensorType { elem_type: F32, shape: Some(shape) }));
     let name = |i: usize| format!("w{i}");
     let weight = |(i, dims): (usize, &&[i64])| {
         let float_data = (1..=dims.iter().product::<i64>()).map(|k| k as f32 / 8.0).collect();
@@ -135,9 +135,9 @@ fn model(op: &str, attributes: Vec<AttributeProto>, dims: &[&str], weights: &[&[
     };
     let graph = GraphProto {
         node: vec![node],
-        input: vec![ValueInfoProto { name: "x".into(), r#type: Some(ty) }],
+        input: vec![ValueInfoProto::new("x", Some(ty))],
         initializer: weights.iter().enumerate().map(weight).collect(),
-        output: results.into_iter().map(|name| ValueInfoProto { name, r#type: None }).collect(),
+        output: results.into_iter().map(|name| ValueInfoProto::new(name, None)).collect(),
         ..Default::default()
     };
     let opset = OperatorSetIdProto { domain: String::new(), version: 18 };

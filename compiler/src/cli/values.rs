@@ -49,7 +49,7 @@ pub(crate) fn inputs_of_artifact(manifest: &Manifest<'_>) -> Result<Vec<Port>, F
         // Optionals are sequences in an artifact, and their files are read as such.
         let proto = match port.kind {
             PortKind::Tensor => TypeProto::default(),
-            PortKind::Sequence { .. } => TypeProto { value: Some(TypeValue::Sequence(ElementType::default())) },
+            PortKind::Sequence { .. } => TypeProto::from(TypeValue::Sequence(ElementType::default())),
         };
         Ok(Port { name: port.name.to_owned(), ty, proto })
     };

@@ -29,7 +29,7 @@ pub(super) struct Findings {
 }
 
 /// Newest version of the file format whose changes are known here.
-const NEWEST_IR: i64 = 14;
+pub(super) const NEWEST_IR: i64 = 14;
 /// More graphs inside graphs than prost lets through; guards models that were built in memory.
 const DEEPEST: usize = 64;
 /// Enough to repair any model; a damaged file could fill the memory with its problems.

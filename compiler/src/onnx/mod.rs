@@ -1,4 +1,4 @@
-//! The ONNX front end: files in, checked models out.
+//! The ONNX front end: files in, checked models out, and back into files.
 pub mod attribute;
 mod calls;
 mod check;
@@ -12,11 +12,13 @@ mod order;
 pub mod proto;
 pub mod tensor_data;
 pub mod value;
+pub mod write;
 
 pub use attribute::AttributeValue;
 pub use load::{load, load_bytes};
 pub use model::{Format, Model};
 pub use value::{Value, load_value};
+pub use write::write;
 
 /// A name for a message: damaged files have names of any length, and of several lines.
 pub(crate) fn short(name: &str) -> String {

@@ -7,6 +7,7 @@ use super::{
     tensor_data,
 };
 use crate::error::{Error, Problem, Result};
+use bytes::Bytes;
 use numrsc_ir::Tensor;
 use std::{
     collections::BTreeMap,
@@ -123,6 +124,11 @@ impl Model {
     /// The value of a tensor of this model; the error names it.
     pub fn tensor(&self, proto: &TensorProto) -> Result<Tensor, String> {
         tensor_data::tensor(proto, &self.external)
+    }
+
+    /// The bytes of a tensor of this model that lie in another file; the error names it.
+    pub(super) fn stored_bytes(&self, proto: &TensorProto) -> Result<Bytes, String> {
+        tensor_data::stored_elsewhere(proto, &self.external)
     }
 
     /// The dense value of a sparse tensor of this model; the error names it.

@@ -1,7 +1,7 @@
 //! The messages of `onnx-ml.proto` and `onnx-data.proto`, written by hand so that no `protoc` is needed.
 //!
-//! Bytes are `Bytes`, so decoding a mapped file copies no weights. Fields that never change what a model computes
-//! (documentation and metadata of single nodes, device placement) are left out: prost skips them on the wire.
+//! Bytes are `Bytes`, so decoding a mapped file copies no weights. All fields of IR version 14 (ONNX 1.23) are here, also those that change nothing that is
+//! computed: prost skips what it does not know, and what is skipped when read would be missing in what is [written](super::write).
 //! Free text that exporters fill carelessly is `Bytes`, because one Latin-1 letter in a comment must not make a
 //! model unreadable. Names are `String`: a name that is not UTF-8 is refused.
 use bytes::Bytes;
@@ -31,6 +31,8 @@ pub struct ModelProto {
     pub training_info: Vec<TrainingInfoProto>,
     #[prost(message, repeated, tag = "25")]
     pub functions: Vec<FunctionProto>,
+    #[prost(message, repeated, tag = "26")]
+    pub configuration: Vec<DeviceConfigurationProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -49,9 +51,28 @@ pub struct StringStringEntryProto {
     pub value: Bytes,
 }
 
-/// Training is not compiled; the message only exists to say that it was left out.
+/// Training is not compiled.
 #[derive(Clone, PartialEq, Message)]
-pub struct TrainingInfoProto {}
+pub struct TrainingInfoProto {
+    #[prost(message, optional, tag = "1")]
+    pub initialization: Option<GraphProto>,
+    #[prost(message, optional, tag = "2")]
+    pub algorithm: Option<GraphProto>,
+    #[prost(message, repeated, tag = "3")]
+    pub initialization_binding: Vec<StringStringEntryProto>,
+    #[prost(message, repeated, tag = "4")]
+    pub update_binding: Vec<StringStringEntryProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct DeviceConfigurationProto {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(int32, tag = "2")]
+    pub num_devices: i32,
+    #[prost(string, repeated, tag = "3")]
+    pub device: Vec<String>,
+}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct FunctionProto {
@@ -66,6 +87,8 @@ pub struct FunctionProto {
     pub attribute: Vec<String>,
     #[prost(message, repeated, tag = "7")]
     pub node: Vec<NodeProto>,
+    #[prost(bytes = "bytes", tag = "8")]
+    pub doc_string: Bytes,
     #[prost(message, repeated, tag = "9")]
     pub opset_import: Vec<OperatorSetIdProto>,
     #[prost(string, tag = "10")]
@@ -77,6 +100,8 @@ pub struct FunctionProto {
     pub value_info: Vec<ValueInfoProto>,
     #[prost(string, tag = "13")]
     pub overload: String,
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<StringStringEntryProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -95,8 +120,21 @@ pub struct GraphProto {
     pub output: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "13")]
     pub value_info: Vec<ValueInfoProto>,
+    #[prost(message, repeated, tag = "14")]
+    pub quantization_annotation: Vec<TensorAnnotation>,
     #[prost(message, repeated, tag = "15")]
     pub sparse_initializer: Vec<SparseTensorProto>,
+    #[prost(message, repeated, tag = "16")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+}
+
+/// Which tensors have the scale and zero point of another one.
+#[derive(Clone, PartialEq, Message)]
+pub struct TensorAnnotation {
+    #[prost(string, tag = "1")]
+    pub tensor_name: String,
+    #[prost(message, repeated, tag = "2")]
+    pub quant_parameter_tensor_names: Vec<StringStringEntryProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -111,10 +149,62 @@ pub struct NodeProto {
     pub op_type: String,
     #[prost(message, repeated, tag = "5")]
     pub attribute: Vec<AttributeProto>,
+    #[prost(bytes = "bytes", tag = "6")]
+    pub doc_string: Bytes,
     #[prost(string, tag = "7")]
     pub domain: String,
     #[prost(string, tag = "8")]
     pub overload: String,
+    #[prost(message, repeated, tag = "9")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+    #[prost(message, repeated, tag = "10")]
+    pub device_configurations: Vec<NodeDeviceConfigurationProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NodeDeviceConfigurationProto {
+    #[prost(string, tag = "1")]
+    pub configuration_id: String,
+    #[prost(message, repeated, tag = "2")]
+    pub sharding_spec: Vec<ShardingSpecProto>,
+    #[prost(int32, optional, tag = "3")]
+    pub pipeline_stage: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ShardingSpecProto {
+    #[prost(string, tag = "1")]
+    pub tensor_name: String,
+    #[prost(int64, repeated, packed = "false", tag = "2")]
+    pub device: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    pub index_to_device_group_map: Vec<IntIntListEntryProto>,
+    #[prost(message, repeated, tag = "4")]
+    pub sharded_dim: Vec<ShardedDimProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct IntIntListEntryProto {
+    #[prost(int64, tag = "1")]
+    pub key: i64,
+    #[prost(int64, repeated, packed = "false", tag = "2")]
+    pub value: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ShardedDimProto {
+    #[prost(int64, tag = "1")]
+    pub axis: i64,
+    #[prost(message, repeated, tag = "2")]
+    pub simple_sharding: Vec<SimpleShardedDimProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SimpleShardedDimProto {
+    #[prost(oneof = "DimensionValue", tags = "1, 2")]
+    pub dim: Option<DimensionValue>,
+    #[prost(int64, tag = "3")]
+    pub num_shards: i64,
 }
 
 /// Read it with [`AttributeProto::value`], which knows about missing types and omitted zeros.
@@ -142,6 +232,8 @@ pub struct AttributeProto {
     pub tensors: Vec<TensorProto>,
     #[prost(message, repeated, tag = "11")]
     pub graphs: Vec<GraphProto>,
+    #[prost(bytes = "bytes", tag = "13")]
+    pub doc_string: Bytes,
     #[prost(message, optional, boxed, tag = "14")]
     pub tp: Option<Box<TypeProto>>,
     #[prost(message, repeated, tag = "15")]
@@ -183,6 +275,16 @@ pub struct ValueInfoProto {
     pub name: String,
     #[prost(message, optional, tag = "2")]
     pub r#type: Option<TypeProto>,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub doc_string: Bytes,
+    #[prost(message, repeated, tag = "4")]
+    pub metadata_props: Vec<StringStringEntryProto>,
+}
+
+impl ValueInfoProto {
+    pub fn new(name: impl Into<String>, ty: Option<TypeProto>) -> ValueInfoProto {
+        ValueInfoProto { name: name.into(), r#type: ty, ..ValueInfoProto::default() }
+    }
 }
 
 /// Convert it with [`super::tensor_data::tensor`].
@@ -210,11 +312,15 @@ pub struct TensorProto {
     pub double_data: Vec<f64>,
     #[prost(uint64, repeated, tag = "11")]
     pub uint64_data: Vec<u64>,
+    #[prost(bytes = "bytes", tag = "12")]
+    pub doc_string: Bytes,
     #[prost(message, repeated, tag = "13")]
     pub external_data: Vec<StringStringEntryProto>,
     /// 0: in this message, 1: in another file.
     #[prost(int32, tag = "14")]
     pub data_location: i32,
+    #[prost(message, repeated, tag = "16")]
+    pub metadata_props: Vec<StringStringEntryProto>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -246,6 +352,14 @@ pub struct Dimension {
     /// `None` is a dimension about which nothing is known.
     #[prost(oneof = "DimensionValue", tags = "1, 2")]
     pub value: Option<DimensionValue>,
+    #[prost(string, tag = "3")]
+    pub denotation: String,
+}
+
+impl From<DimensionValue> for Dimension {
+    fn from(value: DimensionValue) -> Dimension {
+        Dimension { value: Some(value), ..Dimension::default() }
+    }
 }
 
 #[derive(Clone, PartialEq, Oneof)]
@@ -260,6 +374,14 @@ pub enum DimensionValue {
 pub struct TypeProto {
     #[prost(oneof = "TypeValue", tags = "1, 4, 5, 7, 8, 9")]
     pub value: Option<TypeValue>,
+    #[prost(string, tag = "6")]
+    pub denotation: String,
+}
+
+impl From<TypeValue> for TypeProto {
+    fn from(value: TypeValue) -> TypeProto {
+        TypeProto { value: Some(value), ..TypeProto::default() }
+    }
 }
 
 #[derive(Clone, PartialEq, Oneof)]

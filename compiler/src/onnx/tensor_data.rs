@@ -85,8 +85,40 @@ fn dense(proto: &TensorProto, external: &ExternalData) -> Result<Tensor, String>
         fields.only("string_data", dtype)?;
         return strings(shape, &proto.string_data);
     }
-    let data = if fields.used() == 0 { unpack(dtype, n, proto.raw_data.clone())? } else { typed(proto, dtype, n)? };
-    Tensor::new(dtype, shape, data)
+    let data = if fields.used() == 0 { proto.raw_data.clone() } else { typed(proto, dtype)? };
+    Tensor::new(dtype, shape, unpack(dtype, n, data)?)
+}
+
+/// The bytes of a tensor whose values lie in the model, as a file holds them; strings have none.
+pub(super) fn stored(proto: &TensorProto) -> Result<Option<Bytes>, String> {
+    let bytes = || match element_type(proto.data_type)? {
+        DType::Str => Ok(None),
+        _ if Fields::of(proto).used() == 0 => Ok(Some(proto.raw_data.clone())),
+        dtype => typed(proto, dtype).map(Some),
+    };
+    bytes().map_err(|e: String| format!("tensor `{}`: {e}", super::short(&proto.name)))
+}
+
+/// All of a tensor but its values.
+pub(super) fn without_values(proto: &TensorProto) -> TensorProto {
+    TensorProto {
+        dims: proto.dims.clone(),
+        data_type: proto.data_type,
+        name: proto.name.clone(),
+        doc_string: proto.doc_string.clone(),
+        metadata_props: proto.metadata_props.clone(),
+        ..TensorProto::default()
+    }
+}
+
+/// The bytes of a tensor that lie in another file.
+pub(super) fn stored_elsewhere(proto: &TensorProto, external: &ExternalData) -> Result<Bytes, String> {
+    let bytes = || {
+        let dtype = element_type(proto.data_type)?;
+        let n = count(&shape(&proto.dims)?).ok_or("it has too many elements")?;
+        external.bytes(proto, packed_size(dtype, n))
+    };
+    bytes().map_err(|e| format!("tensor `{}`: {e}", super::short(&proto.name)))
 }
 
 /// The typed fields of a tensor: name and number of entries.
@@ -117,8 +149,8 @@ impl Fields {
     }
 }
 
-/// Elements in the typed field that belongs to `dtype`.
-fn typed(t: &TensorProto, dtype: DType, n: usize) -> Result<Bytes, String> {
+/// The elements in the typed field that belongs to `dtype`, as bytes of a file.
+fn typed(t: &TensorProto, dtype: DType) -> Result<Bytes, String> {
     let field = match dtype {
         DType::F32 => "float_data",
         DType::F64 => "double_data",
@@ -152,7 +184,7 @@ fn typed(t: &TensorProto, dtype: DType, n: usize) -> Result<Bytes, String> {
             }
         }
     }
-    unpack(dtype, n, out.into())
+    Ok(out.into())
 }
 
 /// Bytes that `n` elements take in a file.

@@ -108,10 +108,10 @@ pub(crate) fn symbolic_model() -> Vec<u8> {
 
 /// Takes as long as `x: f32[]` times itself is at least itself, which is for ever where it is 0.
 pub(crate) fn endless_model() -> Vec<u8> {
-    let output = |name: &str| ValueInfoProto { name: name.into(), r#type: None };
+    let output = |name: &str| ValueInfoProto::new(name, None);
     let scalar = |name: &str, elem_type| {
         let tensor = TensorType { elem_type, shape: Some(TensorShapeProto::default()) };
-        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+        ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(tensor))))
     };
     let body = GraphProto {
         name: "body".into(),
@@ -155,11 +155,11 @@ pub(crate) fn labelled_model() -> Vec<u8> {
     let bytes = model(&sizes, vec![node("Mul", &["x", "scale"], "s"), zip], "scale", scale);
     let mut model = ModelProto::decode(&bytes[..]).unwrap();
     model.opset_import.push(OperatorSetIdProto { domain: "ai.onnx.ml".into(), version: 1 });
-    let of = |value: TypeValue| Some(Box::new(TypeProto { value: Some(value) }));
+    let of = |value: TypeValue| Some(Box::new(TypeProto::from(value)));
     let score = of(TypeValue::Tensor(TensorType { elem_type: F32, shape: Some(TensorShapeProto::default()) }));
     let map = of(TypeValue::Map(MapType { key_type: STRING, value_type: score }));
     model.graph.as_mut().unwrap().output[0].r#type =
-        Some(TypeProto { value: Some(TypeValue::Sequence(ElementType { elem_type: map })) });
+        Some(TypeProto::from(TypeValue::Sequence(ElementType { elem_type: map })));
     model.encode_to_vec()
 }
 
@@ -182,10 +182,9 @@ fn node(op: &str, inputs: &[&str], output: &str) -> NodeProto {
 /// From `x` of these sizes to `y`, with one constant.
 fn model(sizes: &[DimensionValue], node: Vec<NodeProto>, name: &str, constant: TensorProto) -> Vec<u8> {
     let value = |name: &str, sizes: Option<&[DimensionValue]>| {
-        let dims =
-            |sizes: &[DimensionValue]| sizes.iter().map(|size| Dimension { value: Some(size.clone()) }).collect();
+        let dims = |sizes: &[DimensionValue]| sizes.iter().map(|size| Dimension::from(size.clone())).collect();
         let ty = TensorType { elem_type: F32, shape: sizes.map(|sizes| TensorShapeProto { dim: dims(sizes) }) };
-        ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(ty)) }) }
+        ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(ty))))
     };
     let graph = GraphProto {
         name: "main".into(),

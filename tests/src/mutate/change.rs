@@ -143,7 +143,7 @@ fn rank(rng: &mut Rng, case: &mut Case) -> Option<()> {
     if rng.one_in(2) && at < shape.dim.len() {
         shape.dim.remove(at);
     } else {
-        shape.dim.insert(at, Dimension { value: Some(DimensionValue::Value(n)) });
+        shape.dim.insert(at, Dimension::from(DimensionValue::Value(n)));
     }
     Some(())
 }
@@ -491,14 +491,14 @@ fn feed_initialiser(rng: &mut Rng, case: &mut Case) -> Option<()> {
     let at = rng.below(graph.initializer.len());
     let proto = graph.initializer.remove(at);
     let tensor = tensor_data::tensor(&proto, &ExternalData::new(None)).ok()?;
-    let dim = |n: &i64| Dimension { value: Some(DimensionValue::Value(*n)) };
+    let dim = |n: &i64| Dimension::from(DimensionValue::Value(*n));
     let shape = Some(TensorShapeProto { dim: proto.dims.iter().map(dim).collect() });
-    let ty = TypeProto { value: Some(TypeValue::Tensor(TensorType { elem_type: proto.data_type, shape })) };
+    let ty = TypeProto::from(TypeValue::Tensor(TensorType { elem_type: proto.data_type, shape }));
     if let Some(i) = graph.input.iter().position(|i| i.name == proto.name) {
         graph.input.remove(i);
         case.data.remove(i);
     }
-    graph.input.push(ValueInfoProto { name: proto.name, r#type: Some(ty) });
+    graph.input.push(ValueInfoProto::new(proto.name, Some(ty)));
     case.data.push(Some(Data::Tensor(tensor)));
     Some(())
 }
@@ -626,7 +626,7 @@ fn append(rng: &mut Rng, case: &mut Case) -> Option<()> {
         node.input[0].clone_from(&o.name);
     }
     graph.node.push(node);
-    let output = ValueInfoProto { name, r#type: None };
+    let output = ValueInfoProto::new(name, None);
     if rng.one_in(2) || graph.output.is_empty() {
         graph.output.push(output);
     } else {
@@ -661,6 +661,6 @@ fn show(rng: &mut Rng, case: &mut Case) -> Option<()> {
     if names.is_empty() {
         return None;
     }
-    graph.output.push(ValueInfoProto { name: rng.pick(&names).clone(), r#type: None });
+    graph.output.push(ValueInfoProto::new(rng.pick(&names).clone(), None));
     Some(())
 }

@@ -296,14 +296,14 @@ impl<'m> Importer<'m> {
                 return Err(format!("the model declares the shape {stated}, which the one given does not fit"));
             }
         }
-        let dim = given.iter().map(|d| Dimension { value: Some(d.clone()) }).collect();
+        let dim = given.iter().map(|d| Dimension::from(d.clone())).collect();
         tensor.shape = Some(TensorShapeProto { dim });
         Ok(ty)
     }
 
     fn report_input(&self, input: &ValueInfoProto, message: &str) {
         let name = &input.name;
-        let is_map = matches!(input.r#type, Some(TypeProto { value: Some(TypeValue::Map(_)) }));
+        let is_map = matches!(input.r#type, Some(TypeProto { value: Some(TypeValue::Map(_)), .. }));
         let problem = Problem::new(Place::graph("main"), format!("input `{name}`: {message}"));
         self.report(match message {
             UNDECLARED => problem.hint(format!("give its shape: --shape {name}=2,3,batch has two sizes and a name")),

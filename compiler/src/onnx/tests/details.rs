@@ -19,14 +19,14 @@ fn with_opset(m: ModelProto, version: i64) -> ModelProto {
 }
 
 fn named(name: &str, dims: &[&str]) -> ValueInfoProto {
-    let dim = dims.iter().map(|d| Dimension { value: Some(DimensionValue::Param((*d).into())) }).collect();
+    let dim = dims.iter().map(|d| Dimension::from(DimensionValue::Param((*d).into()))).collect();
     let tensor = TensorType { elem_type: 1, shape: Some(TensorShapeProto { dim }) };
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+    ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(tensor))))
 }
 
 fn unranked(name: &str) -> ValueInfoProto {
     let tensor = TensorType { elem_type: 1, shape: None };
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+    ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(tensor))))
 }
 
 /// One node on one input of shape `[2, 2, 2, 2]`, with one attribute more.

@@ -164,7 +164,7 @@ fn numrs_json_is_read_strictly() {
 
 #[test]
 fn values_of_every_kind_load() {
-    let of = |value| TypeProto { value: Some(value) };
+    let of = |value| TypeProto::from(value);
     let tensor = of(TypeValue::Tensor(TensorType::default()));
     let sequence = of(TypeValue::Sequence(ElementType::default()));
     let optional = of(TypeValue::Optional(ElementType::default()));

@@ -23,9 +23,9 @@ pub(super) fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
 
 /// A value of type `f32[dims]`.
 pub(super) fn value(name: &str, dims: &[i64]) -> ValueInfoProto {
-    let dim = dims.iter().map(|&n| Dimension { value: Some(DimensionValue::Value(n)) }).collect();
+    let dim = dims.iter().map(|&n| Dimension::from(DimensionValue::Value(n))).collect();
     let tensor = TensorType { elem_type: 1, shape: Some(TensorShapeProto { dim }) };
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+    ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(tensor))))
 }
 
 pub(super) fn float(name: &str) -> TensorProto {

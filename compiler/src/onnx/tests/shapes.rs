@@ -13,9 +13,9 @@ fn input(name: &str, elem_type: i32, dims: &[&str]) -> ValueInfoProto {
         Ok(n) => DimensionValue::Value(n),
         Err(_) => DimensionValue::Param((*d).into()),
     };
-    let dim = dims.iter().map(|d| Dimension { value: Some(dim(d)) }).collect();
+    let dim = dims.iter().map(|d| Dimension::from(dim(d))).collect();
     let tensor = TensorType { elem_type, shape: Some(TensorShapeProto { dim }) };
-    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+    ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(tensor))))
 }
 
 fn with(mut node: NodeProto, attributes: Vec<AttributeProto>) -> NodeProto {
@@ -48,7 +48,7 @@ fn scalar(name: &str, i: i64) -> NodeProto {
 }
 
 fn build(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: &[&str]) -> Func {
-    let output = |name: &&str| ValueInfoProto { name: (*name).into(), r#type: None };
+    let output = |name: &&str| ValueInfoProto::new(*name, None);
     let graph =
         GraphProto { input: inputs, node: nodes, output: outputs.iter().map(output).collect(), ..Default::default() };
     let model = read(&model(graph)).expect("a well-formed model");
