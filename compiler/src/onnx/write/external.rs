@@ -6,7 +6,7 @@ use crate::{
         proto::{GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto},
         tensor_data,
     },
-    output,
+    output::files,
 };
 use bytes::Bytes;
 use std::{
@@ -78,7 +78,7 @@ fn inner(graphs: Vec<&mut GraphProto>, f: &mut Visit<'_>) -> Result<(), String> 
 
 impl Data {
     pub(super) fn write(self) -> io::Result<()> {
-        let written = output::write_file(&self.path, |to| {
+        let written = files::write_file(&self.path, |to| {
             let mut end = 0;
             for (start, bytes) in &self.values {
                 pad(to, start - end)?;

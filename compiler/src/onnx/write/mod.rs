@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     error::{Error, Place, Problem, Result},
-    output,
+    output::files,
 };
 use std::{
     io::{self, Write},
@@ -41,13 +41,13 @@ pub fn write(model: &Model, path: &Path, options: &Options) -> Result<()> {
             return Err(failed("NumRs's JSON holds all values itself: there is no external data".into()));
         }
         let text = numrs_json::encode(&proto).map_err(|problems| Error::Model { file: path.to_owned(), problems })?;
-        return output::write_file(path, |to| serde_json::to_writer(to, &text).map_err(io::Error::from));
+        return files::write_file(path, |to| serde_json::to_writer(to, &text).map_err(io::Error::from));
     }
     let size = prost::Message::encoded_len(&proto);
     if !options.external_data && size <= LARGEST {
-        return output::write_file(path, |to| protobuf::write(proto, to));
+        return files::write_file(path, |to| protobuf::write(proto, to));
     }
-    if output::is_special(path) {
+    if files::is_special(path) {
         return Err(failed("the model needs a file next to it, so it cannot be written to a pipe".into()));
     }
     let data = external::take_out(&mut proto, path).map_err(failed)?;
@@ -58,7 +58,7 @@ pub fn write(model: &Model, path: &Path, options: &Options) -> Result<()> {
         )));
     }
     // The model is published when the data has been.
-    output::write_file(path, |to| {
+    files::write_file(path, |to| {
         protobuf::write(proto, to)?;
         data.write()
     })
