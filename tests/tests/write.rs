@@ -49,7 +49,7 @@ fn all_models_are_written_as_they_were_read() {
     conformance::find_folders(&corpus::fetch("models").join("models"), &mut folders);
     let files: Vec<_> = folders.iter().map(|f| f.join("model.onnx")).filter(|file| is_small(file)).collect();
     assert!(files.len() > 2000, "{} models", files.len());
-    let results = conformance::run_all(&files, None, |file| round_trip(file));
+    let results = conformance::run_all(&files, None, round_trip);
     let failed: Vec<_> = files.iter().zip(results).filter_map(|(file, r)| Some((file, r.err()?))).collect();
     assert!(failed.is_empty(), "{failed:#?}");
 }
@@ -173,7 +173,6 @@ fn full() -> ModelProto {
             quant_parameter_tensor_names: entry("SCALE_TENSOR"),
         }],
         metadata_props: entry("graph"),
-        ..GraphProto::default()
     };
     let opset_import = vec![
         OperatorSetIdProto { domain: String::new(), version: 18 },
