@@ -119,7 +119,7 @@ fn labelled() -> Vec<u8> {
         ..NodeProto::default()
     };
     let sizes = [DimensionValue::Param("rows".into()), DimensionValue::Value(2)];
-    let dim = sizes.into_iter().map(|size| Dimension::from(size)).collect();
+    let dim = sizes.into_iter().map(Dimension::from).collect();
     let table = TypeValue::Tensor(TensorType { elem_type: 1, shape: Some(TensorShapeProto { dim }) });
     let value = |name: &str| ValueInfoProto::new(name, Some(TypeProto::from(table.clone())));
     let graph = GraphProto {
