@@ -341,7 +341,7 @@ fn attribute((name, value): &(&str, Attr)) -> AttributeProto {
 }
 
 fn input(name: &str, dims: Vec<DimensionValue>) -> ValueInfoProto {
-    let dim = dims.into_iter().map(|d| Dimension::from(d)).collect();
+    let dim = dims.into_iter().map(Dimension::from).collect();
     let tensor = TensorType { elem_type: 1, shape: Some(TensorShapeProto { dim }) };
     ValueInfoProto::new(name, Some(TypeProto::from(TypeValue::Tensor(tensor))))
 }
