@@ -6,3 +6,5 @@
 pub mod decode;
 pub mod exec;
 pub mod ptx;
+
+pub mod driver;
