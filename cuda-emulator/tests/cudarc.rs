@@ -26,9 +26,10 @@ $end:
 }";
 
 type Outcome = Result<(), Box<dyn Error>>;
+type Scene = fn() -> Outcome;
 
 /// What runs in the process with the emulator, by name.
-const SCENES: [(&str, fn() -> Outcome); 7] = [
+const SCENES: [(&str, Scene); 7] = [
     ("works", works),
     ("overrun", overrun),
     ("freed", freed_staging),

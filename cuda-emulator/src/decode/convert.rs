@@ -5,7 +5,7 @@ use super::{
     integer::Int,
 };
 use crate::{
-    exec::registers::{LANES, LaneOp, Registers, write},
+    exec::registers::{LANES, LaneOp, Read, write},
     ptx::{Operand, type_bits},
 };
 
@@ -168,7 +168,7 @@ impl Decoder<'_> {
             return Err(self.refuse(format!("`{}`", mods.op)));
         };
         let is_small = matches!(target, Type::Small(_));
-        if (is_small && way != Rounding::Nearest) || (matches!(source, Type::Int(_)) && way != Rounding::Nearest) {
+        if way != Rounding::Nearest && (is_small || matches!(source, Type::Int(_))) {
             return Err(self.refuse(format!("`{}`: this rounding", mods.op)));
         }
         let to_whole = rounding.is_some_and(|r| r.ends_with('i')) && !matches!(target, Type::Int(_));
@@ -193,7 +193,7 @@ impl Decoder<'_> {
         let wide_source = matches!(a, Operand::Name(name, _) if matches!(self.names.get(name), Some(Slot::Double(_))));
         let (from_bits, to_bits) = (bits(from), bits(to));
         let mask = u64::MAX >> (64 - from_bits);
-        let read: Box<dyn Fn(&Registers, usize) -> u64 + Send + Sync> = if wide_source || from_bits == 64 {
+        let read: Read = if wide_source || from_bits == 64 {
             let a = self.double(a)?;
             Box::new(move |r, lane| r.doubles[a][lane] & mask)
         } else {

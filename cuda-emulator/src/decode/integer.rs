@@ -344,7 +344,7 @@ impl Decoder<'_> {
         };
         let p = predicate(first)?;
         let q = second.map(&mut predicate).transpose()?;
-        let other = match (join, &rest[..]) {
+        let other = match (join, rest) {
             (Some(_), [_, _, c]) => Some(self.predicate(c)?),
             (None, [_, _]) => None,
             _ => return Err(self.fail("`setp` has a wrong number of operands")),

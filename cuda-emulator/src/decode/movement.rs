@@ -3,13 +3,10 @@ use super::{Class, Decoded, Decoder, Kind, Mods, Slot};
 use crate::{
     exec::{
         memory::SHARED_WINDOW,
-        registers::{LANES, LaneOp, Registers, map1, write},
+        registers::{LANES, LaneOp, Read, Registers, map1, write},
     },
     ptx::Operand,
 };
-
-/// Reads a register of any file, zero-extended.
-type Read = Box<dyn Fn(&Registers, usize) -> u64 + Send + Sync>;
 
 impl Decoder<'_> {
     pub(super) fn movement(&mut self, name: &str, mods: &mut Mods<'_>, operands: &[Operand]) -> Decoded<(Kind, Class)> {

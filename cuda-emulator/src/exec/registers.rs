@@ -56,6 +56,9 @@ impl Held for u64 {
 /// What an instruction does to the lanes of a mask.
 pub type LaneOp = Box<dyn Fn(&mut Registers, u32) + Send + Sync>;
 
+/// Reads a lane of a register of any file, extended by zeros.
+pub type Read = Box<dyn Fn(&Registers, usize) -> u64 + Send + Sync>;
+
 /// Write the lanes of a mask.
 pub fn write<D: Held>(r: &mut Registers, d: usize, mask: u32, values: &Lanes<D>) {
     let out = &mut D::file_mut(r)[d];

@@ -359,12 +359,8 @@ impl Parser<'_> {
     fn single_operand(&mut self) -> Parsed<Operand> {
         if self.accept('[') {
             let base = self.single_operand()?;
-            let mut offset = 0;
-            if self.accept('+') {
-                offset = self.signed()?;
-            } else if matches!(self.tokens.get(self.at), Some((Token::Punct('-'), _))) {
-                offset = self.signed()?;
-            }
+            let is_moved = self.accept('+') || matches!(self.tokens.get(self.at), Some((Token::Punct('-'), _)));
+            let offset = if is_moved { self.signed()? } else { 0 };
             self.expect(']')?;
             return Ok(Operand::Address(Box::new(base), offset));
         }
