@@ -89,8 +89,8 @@ pub(crate) struct Key(Fnv);
 impl Key {
     pub(crate) fn new(backend: &dyn Backend) -> Key {
         let mut key = Key(Fnv::new());
-        key.add(&(backend.name(), backend.target()));
-        key.add(&(env!("CARGO_PKG_VERSION"), env!("NUMRSC_CODEGEN_SOURCES"), inkwell::support::get_llvm_version()));
+        key.add(&(backend.name(), backend.version(), backend.target()));
+        key.add(&(env!("CARGO_PKG_VERSION"), env!("NUMRSC_CODEGEN_SOURCES")));
         key
     }
 

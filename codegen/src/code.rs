@@ -9,6 +9,8 @@ use numrsc_ir::kernel::{FuncId, Module};
 /// `i32` is the code given to `fail`, or 0.
 pub trait Backend: Sync {
     fn name(&self) -> &'static str;
+    /// Of what makes the code: another version may make another.
+    fn version(&self) -> String;
     fn target(&self) -> &Target;
     fn compile(&self, module: &Module, function: FuncId) -> Result<Code>;
 }

@@ -6,11 +6,14 @@ pub enum Error {
     /// The code generator does not know the target.
     #[error("cannot generate code for target `{triple}` (cpu `{cpu}`): {message}")]
     Target { triple: String, cpu: String, message: String },
+    /// There is no `numrsc-llvm` that fits; it says where it was looked for.
+    #[error("{0}")]
+    NoLlvm(String),
     /// LLVM's verifier rejected a module that we built: a bug of numrsc.
     #[error("module `{module}` is not valid LLVM IR: {message}")]
     InvalidModule { module: String, message: String },
     /// LLVM failed to optimise or to write a valid module.
-    #[error("LLVM failed on module `{module}`: {message}")]
+    #[error("LLVM failed on `{module}`: {message}")]
     Llvm { module: String, message: String },
     /// The function needs something that the target or the backend lacks.
     #[error("`{function}` cannot be compiled for this target: {message}")]

@@ -1,7 +1,7 @@
 //! What code is generated for: data, so that no other crate has to test a target's name.
 use crate::cpu::Architecture;
+use crate::llvm::Service;
 use crate::{Error, Result};
-use inkwell::targets::TargetMachine;
 use numrsc_ir::Machine;
 
 /// A machine to generate code for, in LLVM's vocabulary.
@@ -52,18 +52,15 @@ impl Target {
     /// WebAssembly as browsers run it.
     pub const WEB: &str = "wasm32-unknown-unknown";
 
-    /// The machine that this process runs on, with all it can do.
-    pub fn native() -> Target {
-        Target {
-            triple: TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned(),
-            cpu: TargetMachine::get_host_cpu_name().to_string(),
-            features: TargetMachine::get_host_cpu_features().to_string(),
-        }
+    /// The machine that this process runs on, with all it can do, in LLVM's words; nobody else knows them.
+    pub fn native() -> Result<Target> {
+        let machine = Service::find()?.host()?;
+        Ok(Target { triple: machine.triple, cpu: machine.cpu, features: machine.features })
     }
 
-    /// The plainest machine of the kind this process runs on.
+    /// The plainest machine of the kind this process runs on: what it was compiled for.
     pub fn host() -> Target {
-        let triple = TargetMachine::get_default_triple().as_str().to_string_lossy().into_owned();
+        let triple = plain_triple(env!("NUMRSC_TARGET"));
         let cpu = Architecture::of(&triple).map_or("", |a| baseline(a, &triple)).to_owned();
         let features = implied_features(&triple, &cpu);
         Target { triple, cpu, features }
@@ -78,7 +75,7 @@ impl Target {
             if Architecture::of(&Target::host().triple) != Some(architecture) {
                 return Err(error("`native` is another architecture".to_owned()));
             }
-            return Ok(Target { triple: triple.to_owned(), ..Target::native() });
+            return Ok(Target { triple: triple.to_owned(), ..Target::native()? });
         }
         let cpu = if cpu.is_empty() { baseline(architecture, triple) } else { cpu };
         if !architecture.cpus().any(|known| known == cpu) {

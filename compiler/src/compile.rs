@@ -3,7 +3,11 @@ use crate::{
     Error, Result,
     output::artifact::{Artifact, manifest},
 };
-use numrsc_codegen::{Backend, Compiled, Target, cranelift::Cranelift, llvm::Llvm};
+use numrsc_codegen::{
+    Backend, Compiled, Target,
+    cranelift::Cranelift,
+    llvm::{Llvm, Service},
+};
 use numrsc_ir::{Func, Machine, Op};
 use numrsc_passes::{
     Context,
@@ -23,7 +27,9 @@ pub type Phases = Vec<(&'static str, Duration)>;
 /// Which code generator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Generator {
+    /// LLVM, unless there is none and Cranelift can do it as well.
     #[default]
+    Auto,
     Llvm,
     Cranelift,
 }
@@ -45,7 +51,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            generator: Generator::Llvm,
+            generator: Generator::default(),
             triple: String::new(),
             cpu: "native".into(),
             passes: numrsc_passes::PassOptions::default(),
@@ -60,6 +66,26 @@ impl Options {
     pub fn with(mut self, change: impl FnOnce(&mut numrsc_passes::PassOptions)) -> Options {
         change(&mut self.passes);
         self
+    }
+
+    /// What [`Generator::Auto`] stands for here and now, and why it is not LLVM.
+    pub fn settled(&self) -> (Options, Option<String>) {
+        let (generator, why) = match self.generator {
+            Generator::Auto if self.is_here() => match Service::find() {
+                Ok(_) => (Generator::Llvm, None),
+                Err(e) => (Generator::Cranelift, Some(e.to_string())),
+            },
+            // Where there is no LLVM, that fails and says so.
+            Generator::Auto => (Generator::Llvm, None),
+            chosen => (chosen, None),
+        };
+        (Options { generator, ..self.clone() }, why)
+    }
+
+    /// Is the target a machine like this one?
+    fn is_here(&self) -> bool {
+        let host = Target::host();
+        self.triple.is_empty() || self.triple == host.triple || host.linux_triples().contains(&&self.triple[..])
     }
 }
 
@@ -90,25 +116,24 @@ impl std::fmt::Debug for Codegen {
 impl Codegen {
     pub fn new(options: &Options) -> Result<Codegen> {
         let failed = |e: numrsc_codegen::Error| Error::Codegen(e.to_string());
-        match options.generator {
-            Generator::Llvm => {
-                let triple = if options.triple.is_empty() { Target::host().triple } else { options.triple.clone() };
-                let target = Target::new(&triple, &options.cpu).map_err(failed)?;
-                let (machine, features) = (target.machine(), target.required_features());
-                let llvm = Llvm::new(target).map_err(failed)?;
-                Ok(Codegen { backend: Box::new(llvm.clone()), llvm: Some(llvm), machine, features })
+        if options.settled().0.generator == Generator::Cranelift {
+            if !options.is_here() {
+                return Err(Error::Codegen("Cranelift compiles for this machine only".into()));
             }
-            Generator::Cranelift => {
-                let native = matches!(&options.cpu[..], "" | "native") && options.triple.is_empty();
-                if !native {
-                    return Err(Error::Codegen("Cranelift compiles for this machine only".into()));
-                }
-                let cranelift =
-                    if options.cpu.is_empty() { Cranelift::portable() } else { Cranelift::new() }.map_err(failed)?;
-                let (machine, features) = (cranelift.machine(), cranelift.required_features());
-                Ok(Codegen { backend: Box::new(cranelift), llvm: None, machine, features })
-            }
+            let cranelift = match &options.cpu[..] {
+                "native" => Cranelift::new(),
+                "" => Cranelift::portable(),
+                name => Target::new(&Target::host().triple, name).and_then(|target| Cranelift::named(&target)),
+            };
+            let cranelift = cranelift.map_err(failed)?;
+            let (machine, features) = (cranelift.machine(), cranelift.required_features());
+            return Ok(Codegen { backend: Box::new(cranelift), llvm: None, machine, features });
         }
+        let triple = if options.triple.is_empty() { Target::host().triple } else { options.triple.clone() };
+        let target = Target::new(&triple, &options.cpu).map_err(failed)?;
+        let (machine, features) = (target.machine(), target.required_features());
+        let llvm = Llvm::new(target).map_err(failed)?;
+        Ok(Codegen { backend: Box::new(llvm.clone()), llvm: Some(llvm), machine, features })
     }
 }
 

@@ -29,16 +29,28 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// A crate without files.
-    pub fn new() -> Outside {
+    /// A crate without files, built by cargo's own settings.
+    pub fn plain() -> Outside {
         let place = tempfile::tempdir().expect("a folder");
         let folder = place.path().join("examples/crate");
         fs::create_dir_all(&folder).expect("a folder");
         let this = Outside { place, folder };
-        // The toolchain whose LLVM the compiler links.
+        // The toolchain whose LLVM compiles.
         fs::copy(corpus::root().join("rust-toolchain.toml"), this.beside("rust-toolchain.toml")).expect("a copy");
-        let ours =
-            [("numrsc", 1), ("numrsc-codegen", 1), ("numrsc-passes", 1), ("numrsc-runtime", 1), ("numrsc-ir", 3)];
+        this
+    }
+
+    /// A crate without files, built by the settings of the workspace.
+    pub fn new() -> Outside {
+        let this = Outside::plain();
+        let ours = [
+            ("numrsc", 1),
+            ("numrsc-codegen", 1),
+            ("numrsc-llvm", 1),
+            ("numrsc-passes", 1),
+            ("numrsc-runtime", 1),
+            ("numrsc-ir", 3),
+        ];
         let ours = ours.map(|(name, level)| OURS.replace("NAME", name).replace("LEVEL", &level.to_string()));
         fs::create_dir(this.beside(".cargo")).expect("a folder");
         fs::write(this.beside(".cargo/config.toml"), OTHERS.to_owned() + &ours.concat()).expect("settings");

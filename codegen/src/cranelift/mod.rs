@@ -1,4 +1,4 @@
-//! The Cranelift backend: compiles for the machine it runs on, in pure Rust and faster than LLVM.
+//! The Cranelift backend: compiles for machines like the one it runs on, in pure Rust and faster than LLVM.
 //!
 //! Cranelift has vectors of 128 bits and not every operation on every element: `parts` holds how vectors of any width are
 //! made of these or of single lanes. What the CPU lacks is written out in simpler instructions, so that no code calls a library.
@@ -34,24 +34,37 @@ pub struct Cranelift {
 impl Cranelift {
     /// For the CPU this process runs on, with its features.
     pub fn new() -> Result<Cranelift> {
-        Cranelift::with("native", true)
+        Cranelift::with("native", native::infer_native_flags)
     }
 
     /// For every CPU of this machine's architecture.
     pub fn portable() -> Result<Cranelift> {
-        Cranelift::with("", false)
+        Cranelift::with("", |_| Ok(()))
     }
 
-    fn with(cpu: &str, detect: bool) -> Result<Cranelift> {
+    /// For what a CPU of this machine's architecture has, of what Cranelift knows.
+    pub fn named(target: &Target) -> Result<Cranelift> {
+        let features = target.required_features();
+        Cranelift::with(&target.cpu, |flags| {
+            for feature in &features {
+                // Of others it has no instructions.
+                let _ = flags.enable(&format!("has_{}", feature.replace('.', "")));
+            }
+            Ok(())
+        })
+    }
+
+    fn with(
+        cpu: &str,
+        choose: impl FnOnce(&mut dyn Configurable) -> std::result::Result<(), &'static str>,
+    ) -> Result<Cranelift> {
         let failed = |message: String| Error::Target {
             triple: isa_triple().unwrap_or_else(|| "of this machine".into()),
             cpu: cpu.into(),
             message,
         };
         let mut builder = native::builder_with_options(false).map_err(|m| failed(m.into()))?;
-        if detect {
-            native::infer_native_flags(&mut Wanted(&mut builder)).map_err(|m| failed(m.into()))?;
-        }
+        choose(&mut Wanted(&mut builder)).map_err(|m| failed(m.into()))?;
         let isa = flags().and_then(|f| builder.finish(f).map_err(|e| e.to_string())).map_err(failed)?;
 
         let features: Vec<String> = isa
@@ -100,6 +113,10 @@ impl fmt::Debug for Cranelift {
 impl Backend for Cranelift {
     fn name(&self) -> &'static str {
         "cranelift"
+    }
+
+    fn version(&self) -> String {
+        cranelift::VERSION.to_owned()
     }
 
     fn target(&self) -> &Target {

@@ -7,9 +7,27 @@ use numrsc_ir::kernel::{Axis, Block, Elem, FuncId, Function, Kind, Module, Stmt,
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+/// What other objects see of the functions of a module.
+#[derive(Clone, Copy)]
+pub(super) enum Names<'a> {
+    /// All of them, for who links them here.
+    Hidden,
+    /// None of them.
+    Internal,
+    /// This one, by this name.
+    Entry(FuncId, &'a str),
+}
+
 /// One module of LLVM with the given functions; those they call and that are not among them are declared.
-pub(super) fn module_text(module: &Module, functions: &[FuncId], target: &Target) -> Result<String> {
+pub(super) fn module_text(
+    module: &Module,
+    functions: &[FuncId],
+    names: Names<'_>,
+    target: &Target,
+    triple: &str,
+) -> Result<String> {
     let facts = Facts {
+        names,
         fused: target.machine().fused,
         rounds: target.rounds_floats(),
         masks: target.has("avx512vl"),
@@ -18,7 +36,7 @@ pub(super) fn module_text(module: &Module, functions: &[FuncId], target: &Target
         device: target.is_device(),
     };
     let mut needs = Needs::default();
-    let mut text = format!("target triple = \"{}\"\n", super::object_triple(target));
+    let mut text = format!("target triple = \"{triple}\"\n");
     for &id in functions {
         let function = find(module, id)?;
         text.push('\n');
@@ -57,7 +75,8 @@ pub(super) fn position(symbol: &str) -> Option<FuncId> {
 }
 
 /// What of the target changes the text.
-pub(super) struct Facts {
+pub(super) struct Facts<'a> {
+    names: Names<'a>,
     pub(super) fused: bool,
     pub(super) rounds: bool,
     /// Instructions of x86 with masks.
@@ -170,7 +189,7 @@ pub(super) fn ll(ty: Ty) -> String {
 pub(super) struct Emitter<'a> {
     pub(super) module: &'a Module,
     pub(super) function: &'a Function,
-    pub(super) facts: &'a Facts,
+    pub(super) facts: &'a Facts<'a>,
     pub(super) needs: &'a mut Needs,
     /// What is written so far, without the entry block's allocations.
     out: String,
@@ -188,7 +207,7 @@ pub(super) struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    fn new(module: &'a Module, function: &'a Function, facts: &'a Facts, needs: &'a mut Needs) -> Emitter<'a> {
+    fn new(module: &'a Module, function: &'a Function, facts: &'a Facts<'a>, needs: &'a mut Needs) -> Emitter<'a> {
         Emitter {
             module,
             function,
@@ -224,9 +243,14 @@ impl<'a> Emitter<'a> {
             let slots = self.launch_slots;
             writeln!(self.allocations, "  %slots = alloca [{slots} x i64], align 16").expect("a string");
         }
-        let (name, params) = (symbol(self.module, id), params.join(", "));
+        let (seen, name) = match self.facts.names {
+            Names::Hidden => ("hidden ", symbol(self.module, id)),
+            Names::Entry(entry, name) if entry == id => ("", name.to_owned()),
+            Names::Internal | Names::Entry(..) => ("internal ", symbol(self.module, id)),
+        };
+        let params = params.join(", ");
         let (allocations, body) = (&self.allocations, &self.out);
-        Ok(format!("define hidden {result} @{name}({params}) #0 {{\nentry:\n{allocations}{body}}}\n"))
+        Ok(format!("define {seen}{result} @{name}({params}) #0 {{\nentry:\n{allocations}{body}}}\n"))
     }
 
     fn parameter_of_slot(&mut self, slot: usize, v: V) -> Result<()> {

@@ -3,7 +3,7 @@ use super::{BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, outputs, repor
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use numrsc::{
     Program,
-    compile::{self, Codegen, Options, Phases},
+    compile::{self, Codegen, Generator, Options, Phases},
     onnx::{Model, import},
     output::{
         artifact::{Artifact, read_artifact},
@@ -120,7 +120,12 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         return Err(Failure::Usage("only --backend llvm makes WebAssembly".into()));
     }
     let target = args.target.as_deref().or((args.emit == Emit::Wasm).then_some(Target::WEB));
-    let mut options = args.build.options(args.backend.generator(), target, quiet);
+    let generator = match (args.backend, args.emit) {
+        // Nothing else has them.
+        (CodeBackend::Auto, Emit::Wasm | Emit::LlvmIr | Emit::Asm) => Generator::Llvm,
+        (backend, _) => backend.generator(),
+    };
+    let mut options = args.build.options(generator, target, quiet);
     // All but the last: what is reported is the version for the best of them.
     let mut other_cpus: Vec<String> = options.cpu.split(',').map(str::to_owned).collect();
     options.cpu = other_cpus.pop().unwrap_or_default();

@@ -6,6 +6,7 @@ mod check;
 mod compile;
 #[cfg(target_os = "linux")]
 mod cut;
+mod info;
 mod inspect;
 mod outputs;
 mod report;
@@ -96,6 +97,7 @@ enum Command {
     Inspect(inspect::Args),
     Test(test::Args),
     Targets(targets::Args),
+    Info(info::Args),
     /// Print a completion script for a shell
     Completions {
         shell: clap_complete::Shell,
@@ -127,8 +129,10 @@ impl Backend {
 /// What generates code
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum CodeBackend {
-    /// The best code, for every target
+    /// LLVM; Cranelift where there is no numrsc-llvm
     #[default]
+    Auto,
+    /// The best code, for every target
     Llvm,
     /// Compiles fastest, for this machine only
     Cranelift,
@@ -137,6 +141,7 @@ enum CodeBackend {
 impl CodeBackend {
     fn generator(self) -> Generator {
         match self {
+            CodeBackend::Auto => Generator::Auto,
             CodeBackend::Llvm => Generator::Llvm,
             CodeBackend::Cranelift => Generator::Cranelift,
         }
@@ -212,7 +217,7 @@ struct BuildArgs {
 impl BuildArgs {
     fn options(&self, generator: Generator, target: Option<&str>, quiet: bool) -> Options {
         let plain = if target.is_some() { "" } else { "native" };
-        Options {
+        let options = Options {
             generator,
             triple: target.unwrap_or_default().to_owned(),
             cpu: self.cpu.clone().unwrap_or_else(|| plain.to_owned()),
@@ -225,15 +230,25 @@ impl BuildArgs {
                 jobs: self.jobs.map_or(0, NonZeroUsize::get),
             },
             cache: if self.no_cache { None } else { cache_directory(quiet) },
+        };
+        let (options, why) = options.settled();
+        if let Some(why) = why.filter(|_| !quiet) {
+            tell!("note: compiling by Cranelift, whose code is slower: {why}");
         }
+        options
     }
 }
 
-/// Where compiled kernels are cached. Everything works without, but slower.
-fn cache_directory(quiet: bool) -> Option<PathBuf> {
+/// Where compiled kernels are cached.
+fn cache_place() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
-    let directory = base.join("numrsc");
+    Some(base.join("numrsc"))
+}
+
+/// The same, created if missing. Everything works without, but slower.
+fn cache_directory(quiet: bool) -> Option<PathBuf> {
+    let directory = cache_place()?;
     let usable = std::fs::create_dir_all(&directory).and_then(|()| tempfile::tempfile_in(&directory));
     match usable {
         Ok(_) => Some(directory),
@@ -411,7 +426,8 @@ fn answer(args: &Args, given: &Given) -> u8 {
         Command::Check(a) => check::run(a, args.quiet),
         Command::Inspect(a) => inspect::run(a),
         Command::Test(a) => test::run(a, args.quiet),
-        Command::Targets(a) => Ok(targets::run(a)),
+        Command::Targets(a) => Ok(targets::run(a, args.quiet)),
+        Command::Info(a) => Ok(info::run(a)),
         Command::Completions { shell } => {
             let mut script = vec![];
             clap_complete::generate(*shell, &mut Args::command(), "numrsc", &mut script);

@@ -5,7 +5,7 @@ use super::{
     thread_count,
     values::{self, Port},
 };
-use numrsc::{native, npy, output::artifact::read_artifact};
+use numrsc::{compile::Generator, native, npy, output::artifact::read_artifact};
 use numrsc_ir::{Data, Elems, Tensor, eval_until};
 use numrsc_runtime::{Context, Model, artifact::Labels};
 use serde_json::json;
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// Threads that run the model [default: as many as the process may use]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// What executes a model; an artifact is compiled already [default: llvm]
+    /// What executes a model; an artifact is compiled already [default: llvm; cranelift where there is no numrsc-llvm]
     #[arg(long, value_enum)]
     backend: Option<Backend>,
     #[command(flatten)]
@@ -122,7 +122,7 @@ fn run_artifact(args: &Args, quiet: bool) -> Result<Vec<Output>, Failure> {
 fn run_model(args: &Args, quiet: bool) -> Result<Vec<Output>, Failure> {
     let (source, func) = super::load(&args.model, &args.import.options(), quiet)?;
     let inputs = inputs(args, &values::inputs_of_model(&source, &func), quiet)?;
-    let Some(generator) = args.backend.unwrap_or(Backend::Llvm).generator() else {
+    let Some(generator) = args.backend.map_or(Some(Generator::Auto), Backend::generator) else {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         let _deadline = args.time.begin(move || flag.store(true, Ordering::Relaxed));

@@ -1,7 +1,7 @@
 //! `numrsc targets`: what can be compiled for.
 use super::{
     Outcome, table,
-    terminal::{self, say},
+    terminal::{self, say, tell},
 };
 use numrsc_codegen::{Target, targets};
 use serde_json::json;
@@ -14,8 +14,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Outcome {
-    let host = Target::native();
+pub(crate) fn run(args: &Args, quiet: bool) -> Outcome {
+    let host = Target::native().unwrap_or_else(|e| {
+        if !quiet {
+            tell!("note: Cranelift compiles for this machine only, and others are for LLVM: {e}");
+        }
+        Target { cpu: String::new(), ..Target::host() }
+    });
     if args.json {
         let cpus = |t: &numrsc_codegen::TargetInfo| {
             t.cpus.iter().map(|c| json!({ "names": c.names, "features": c.features })).collect::<Vec<_>>()
@@ -24,7 +29,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         terminal::print_json(&json!({ "host": { "triple": host.triple, "cpu": host.cpu }, "targets": rows }));
         return Outcome::Success;
     }
-    say!("This machine is {} with CPU {}.", host.triple, host.cpu);
+    let cpu = if host.cpu.is_empty() { "a CPU whose name LLVM would know" } else { &host.cpu };
+    say!("This machine is {} with CPU {cpu}.", host.triple);
     for target in targets() {
         say!("\n{}", target.triple);
         let features = |features: &[&str]| if features.is_empty() { "-".to_owned() } else { features.join(" ") };

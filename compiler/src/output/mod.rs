@@ -7,5 +7,5 @@ pub(crate) mod executable;
 pub mod files;
 pub mod object;
 pub(crate) mod rust;
-mod toolchain;
+pub mod toolchain;
 pub mod wasm;

@@ -15,9 +15,10 @@
 use super::{artifact::Artifact, files::write_file, object};
 use crate::{
     Error, Result,
-    compile::{Options, compile},
+    compile::{Generator, Options, compile},
     onnx::{self, import},
 };
+use numrsc_codegen::llvm::{Service, VARIABLE};
 use numrsc_passes::{Level, lower};
 use numrsc_runtime::{
     DType,
@@ -117,6 +118,7 @@ impl Build {
         let folder = PathBuf::from(variable("OUT_DIR")?);
         self.options.triple = variable("TARGET")?.to_string_lossy().into_owned();
         println!("cargo::rerun-if-changed={}", self.model.display());
+        println!("cargo::rerun-if-env-changed={VARIABLE}");
         let name = self.name.clone().unwrap_or_else(|| stem(&self.model));
         for (input, shape) in &self.shapes {
             let parsed = import::parse_shape(shape);
@@ -129,7 +131,9 @@ impl Build {
             println!("cargo::rerun-if-changed={}", file.display());
         }
         let func = func?;
-        let artifact = compile(&func, &name, &self.options, None)?;
+        let (options, why) = self.options.settled();
+        let artifact = compile(&func, &name, &options, None)?;
+        println!("cargo::warning={}", compiled_by(&self.model, &options, &artifact, why.as_deref()));
         let symbol = format!("numrsc_{}", object::symbol_name(&name));
         let code = module(&artifact, &name, &symbol)?;
         object::write_static_library(&artifact, &symbol, &folder.join(format!("lib{symbol}.a")))?;
@@ -139,6 +143,18 @@ impl Build {
         println!("cargo::rustc-link-lib=static:-bundle={symbol}");
         Ok(())
     }
+}
+
+/// What cargo says of it: the code is as fast as what made it.
+fn compiled_by(model: &Path, options: &Options, artifact: &Artifact, why: Option<&str>) -> String {
+    let version = || Service::find().map_or(String::new(), |service| format!(" {}", service.version()));
+    let (by, why) = match (options.generator, why) {
+        (Generator::Cranelift, Some(why)) => ("Cranelift".to_owned(), format!(", whose code is slower: {why}")),
+        (Generator::Cranelift, None) => ("Cranelift".to_owned(), String::new()),
+        (Generator::Auto | Generator::Llvm, _) => ("LLVM".to_owned() + &version(), String::new()),
+    };
+    let cpu = if options.cpu.is_empty() { "any CPU" } else { &options.cpu };
+    format!("{}: compiled for {} ({cpu}) by {by}{why}", model.display(), artifact.manifest.target_triple)
 }
 
 /// The least processor that has what the program is compiled for.

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The toolchain that built this program has the linker; if it is gone, the one in use may have it.
-pub(crate) fn linker() -> Result<PathBuf> {
+pub fn linker() -> Result<PathBuf> {
     let built = option_env!("NUMRSC_LLD").map(PathBuf::from);
     if let Some(built) = built.as_ref().filter(|path| path.is_file()) {
         return Ok(built.clone());
@@ -47,7 +47,7 @@ pub(crate) fn link(linker: &Path, format: Format, args: &[&str], inputs: &[&Path
 }
 
 /// The compiler next to the linker.
-pub(crate) fn rustc(linker: &Path) -> PathBuf {
+pub fn rustc(linker: &Path) -> PathBuf {
     let near = linker.ancestors().nth(5).map(|sysroot| sysroot.join("bin/rustc"));
     near.filter(|path| path.is_file()).unwrap_or("rustc".into())
 }
