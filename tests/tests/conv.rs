@@ -2,10 +2,15 @@
 //! than tiles, strides, dilations, groups, one to three spatial axes, and sizes that only the run knows. Inputs are small multiples of 1/4, so that every
 //! order of summation gives the same bits.
 use numrsc::{
-    compile::{self, Codegen},
+    compile::{self, Codegen, Generator},
     native,
 };
-use numrsc_ir::{DType, Data, Dim, Func, Machine, Op, Tensor, Type, eval::eval, verify};
+use numrsc_ir::{
+    DType, Data, Dim, Func, Lit, Machine, Op, Scalar, ScalarFn, Tensor, Type,
+    eval::eval,
+    scalar::{Call, Step},
+    verify,
+};
 use numrsc_passes::{Context, layout};
 use numrsc_tests::{
     generate,
@@ -189,22 +194,77 @@ fn blocks_of_channels() {
                 continue;
             }
             let (f, x) = case.blocks(block, open);
-            let inputs = [Data::Tensor(x)];
-            let expected = eval(&f, &inputs).unwrap_or_else(|e| panic!("{case:?}: {e}"));
-            for generator in GENERATORS {
-                for sanitize in [false, true] {
-                    let options = options(generator).with(|o| o.sanitize = sanitize);
-                    let model = native::load(&f, &options).unwrap_or_else(|e| panic!("{case:?}: {e}"));
-                    for threads in if sanitize { &[2][..] } else { &[1, 2, 8] } {
-                        let got = native::run(&model, &inputs, *threads);
-                        let got = got.unwrap_or_else(|e| panic!("{generator:?} {block} {open} {case:?}: {e}"));
-                        let same = same(&expected[0], &got[0]);
-                        assert!(same, "{generator:?}, blocks of {block}, open {open}, sanitize {sanitize}: {case:?}");
-                    }
-                }
+            agree(&f, x, &format!("blocks of {block}, open {open}: {case:?}"));
+        }
+    }
+}
+
+/// Both generators give what the evaluator gives, with and without checks, on any number of threads.
+fn agree(f: &Func, x: Tensor, what: &str) {
+    let inputs = [Data::Tensor(x)];
+    let expected = eval(f, &inputs).unwrap_or_else(|e| panic!("{what}: {e}"));
+    for generator in GENERATORS {
+        for sanitize in [false, true] {
+            let options = options(generator).with(|o| o.sanitize = sanitize);
+            let model = native::load(f, &options).unwrap_or_else(|e| panic!("{what}: {e}"));
+            for threads in if sanitize { &[2][..] } else { &[1, 2, 8] } {
+                let got = native::run(&model, &inputs, *threads);
+                let got = got.unwrap_or_else(|e| panic!("{generator:?}, {what}: {e}"));
+                assert!(same(&expected[0], &got[0]), "{generator:?}, sanitize {sanitize}, {what}");
             }
         }
     }
+}
+
+/// `||y| - 1/4| - 2/4| …`: as much to do for every element, without an error of rounding.
+fn folded(mut f: Func, times: u32) -> Func {
+    let (mut steps, mut last) = (vec![Step::Arg(0)], 0);
+    let call = |f, args: &[u32]| Step::Call(Call { f, args: args.to_vec(), to: None });
+    for k in 1..=times {
+        let end = steps.len() as u32;
+        steps.push(call(ScalarFn::Abs, &[last]));
+        steps.push(Step::Lit(Lit::float(DType::F32, f64::from(k) / 4.0)));
+        steps.push(call(ScalarFn::Sub, &[end, end + 1]));
+        last = end + 2;
+    }
+    let y = f.push(Op::Map { f: Scalar::new(&steps, last as usize) }, &[f.results()[0]]).expect("a map");
+    f.set_results(vec![y]);
+    f
+}
+
+/// Long epilogues are loops over the pixels of a tile.
+#[test]
+fn long_epilogues() {
+    let transposed = |window: usize, pads| Case { spread: 2, ..Case::new([16, 24, 1], &[7, 9], &[window; 2], 1, pads) };
+    let cases = [
+        Case::new([16, 32, 1], &[9, 13], &[3, 3], 2, (1, 1)),
+        Case::new([24, 16, 1], &[6, 50], &[1, 1], 1, (0, 0)),
+        Case::new([512, 16, 1], &[5, 6], &[1, 1], 1, (0, 0)),
+        Case { images: 2, ..Case::new([16, 48, 2], &[11, 9], &[5, 5], 1, (2, 2)) },
+        Case::new([16, 24, 1], &[67], &[5], 1, (2, 2)),
+        transposed(2, (1, 1)),
+        transposed(3, (1, 2)),
+    ];
+    for case in cases {
+        for (block, open) in [(8, false), (8, true), (16, false), (16, true)] {
+            let (f, x) = case.blocks(block, open);
+            agree(&folded(f, 40), x, &format!("blocks of {block}, open {open}: {case:?}"));
+        }
+    }
+}
+
+/// A kernel does not grow with the pixels of its tiles times the length of its epilogue.
+#[test]
+fn long_epilogues_are_not_unrolled() {
+    let lines = |times: u32| {
+        let (f, _) = Case::new([16, 32, 1], &[40, 40], &[1, 1], 1, (0, 0)).blocks(8, false);
+        let options = options(Generator::Llvm);
+        let codegen = Codegen::new(&options).expect("a generator");
+        let lowered = compile::lower(&folded(f, times), &codegen, &options, &mut vec![]).expect("a module");
+        lowered.module.to_string().lines().count()
+    };
+    let (some, more) = (lines(100), lines(200));
+    assert!(more - some < 100 * 2 * 16, "{some} lines, {more} with 200 instructions more for every element");
 }
 
 /// F(4x4, 3x3) rounds otherwise than the sum of products, by as much as the documentation says.

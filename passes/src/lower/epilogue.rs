@@ -142,6 +142,11 @@ impl Sink {
         !self.scalars_only && self.reads.in_order(column)
     }
 
+    /// A rough count of instructions that finish an element, or several at once.
+    pub(crate) fn work(&self) -> i64 {
+        self.reads.work
+    }
+
     /// How many elements of a row of that length are finished at once, at most. Never more than there are: what does not depend on the column is moved out
     /// of the loop, where its checks would fail.
     pub(crate) fn lanes(&self, columns: &Dim, most: u32) -> u32 {

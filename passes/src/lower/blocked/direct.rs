@@ -254,15 +254,9 @@ impl<'c> Direct<'c> {
         if !self.conv.plain {
             return;
         }
-        let ty = Ty::vector(self.conv.numbers.sum(), self.conv.lanes as u32);
         let (open, none) = (em.b.open_for(&[]), em.b.i64(0));
         let pixel = em.name_of(open.var);
-        let finished: Vec<V> = (0..panel.vectors)
-            .map(|j| {
-                let at = em.uniform(&self.sum_at(&pixel, panel.vectors, j));
-                em.b.load(ty, sums, at)
-            })
-            .collect();
+        let finished = self.sums_of(em, sums, &pixel, panel.vectors);
         let bytes = em.uniform(&self.sum_bytes());
         let rows = em.b.offset(sums, bytes);
         let count_name = em.name_of(count);
@@ -319,6 +313,16 @@ impl<'c> Direct<'c> {
     /// Where the sum of a pixel and a vector of a panel is in memory.
     fn sum_at(&self, pixel: &Dim, vectors: i64, vector: i64) -> Dim {
         &(&(pixel * &Dim::Const(vectors)) + &Dim::Const(vector)) * &Dim::Const(self.conv.lanes)
+    }
+
+    /// The sums of a pixel that are in memory.
+    fn sums_of(&self, em: &mut ElementEmitter<'_>, memory: V, pixel: &Dim, vectors: i64) -> Vec<V> {
+        let ty = Ty::vector(self.conv.numbers.sum(), self.conv.lanes as u32);
+        let load = |j| {
+            let at = em.uniform(&self.sum_at(pixel, vectors, j));
+            em.b.load(ty, memory, at)
+        };
+        (0..vectors).map(load).collect()
     }
 
     /// The numbers of pixels that blocks have, where they are known.
@@ -469,30 +473,48 @@ impl<'c> Direct<'c> {
         Products { loops, x_at, w_at, steps, x_step, weights, vectors, lanes: conv.lanes, numbers: conv.numbers, round }
     }
 
+    /// The epilogue of a tile. A long one is a loop over the pixels, which reads their sums from memory.
     fn store(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, first: &Dim, panel: &Panel, sums: &[V]) {
+        let vectors = panel.vectors as usize;
+        if sums.len() == vectors || unit.output.unrolls(sums.len()) {
+            let pixels = (0..).zip(sums.chunks(vectors));
+            return pixels.for_each(|(i, sums)| self.store_pixel(em, unit, &(first + &Dim::Const(i)), panel, sums));
+        }
+        let ty = Ty::vector(self.conv.numbers.sum(), self.conv.lanes as u32);
+        let memory = em.b.buffer(ty.elem, sums.len() as u32 * ty.lanes);
+        let pixels = em.b.i64((sums.len() / vectors) as i64);
+        for (i, sums) in (0..).zip(sums.chunks(vectors)) {
+            for (j, &sum) in (0..).zip(sums) {
+                let at = em.uniform(&self.sum_at(&Dim::Const(i), panel.vectors, j));
+                em.b.store(memory, at, sum);
+            }
+        }
+        let (open, none) = (em.b.open_for(&[]), em.b.i64(0));
+        let pixel = em.name_of(open.var);
+        let sums = self.sums_of(em, memory, &pixel, panel.vectors);
+        self.store_pixel(em, unit, &(first + &pixel), panel, &sums);
+        em.b.close_for(open, none, pixels, 1, vec![]);
+    }
+
+    /// The epilogue of a pixel.
+    fn store_pixel(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, pixel: &Dim, panel: &Panel, sums: &[V]) {
         let (conv, phases) = (self.conv, &self.conv.phases);
         let before = &unit.first_row * &Dim::product(&self.output[1..]);
-        for (n, &sum) in sums.iter().enumerate() {
-            let (i, j) = (n as i64 / panel.vectors, n as i64 % panel.vectors);
-            let pixel = &(&before + first) + &Dim::Const(i);
-            let step = unravel(&pixel, &conv.output, &HashMap::new());
+        let step = unravel(&(&before + pixel), &conv.output, &HashMap::new());
+        for (j, &sum) in (0..).zip(sums) {
             // Vectors are numbered phase by phase.
             let each = Dim::Const(conv.out_vectors / phases.count());
             let sizes = [Dim::Const(phases.count()), each.clone()];
             let number = unravel(&(&panel.first + &Dim::Const(j)), &sizes, &HashMap::new());
             let index = phases.pixel(&step, &phases.place(&number[0]));
-            let inside = (!phases.exact).then(|| self.inside(em, &index));
-            if inside.is_some() {
-                em.b.open_branch();
-            }
+            let inside = if phases.exact { em.b.bits(Ty::I1, 1) } else { self.inside(em, &index) };
             let channel = &(&unit.group * &each) + &number[1];
-            unit.output.put(em, [&[unit.image.clone(), channel], &index[..]].concat(), sum);
-            if let Some(inside) = inside {
-                let then = em.b.close_branch(vec![]);
-                em.b.open_branch();
-                let or = em.b.close_branch(vec![]);
-                em.b.close_if(inside, then, or);
-            }
+            let index = [&[unit.image.clone(), channel], &index[..]].concat();
+            branch(em, inside, &mut |em, inside| {
+                if inside {
+                    unit.output.put(em, index.clone(), sum);
+                }
+            });
         }
     }
 

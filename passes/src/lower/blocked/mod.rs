@@ -35,6 +35,9 @@ use winograd::Winograd;
 const MAX_VECTORS: i64 = 3;
 /// Products that could be done while an element of each weight is read. It does not matter much from where, as it is fetched before.
 const READING: i64 = 1;
+/// Instructions of a tile's epilogue up to which it is unrolled over the pixels of the tile. Beyond, a single pixel keeps the processor busy, and the code
+/// would be there again for every shape of tile and panel.
+const MAX_UNROLLED: i64 = 128;
 
 /// Can a convolution with blocks be done as it is? All others are done without blocks.
 pub(crate) fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
@@ -143,6 +146,12 @@ impl Output {
         let names = |s: &Sym| self.axes[..2].iter().position(|a| a == s).map(|a| channel[a].clone());
         let ty = Ty::vector(self.sum, self.lanes as u32);
         self.sink.put_row(em, (&self.axes[2], &names, &self.pixels), (first, end), (memory, position, ty));
+    }
+
+    /// Is the epilogue short enough to be unrolled for so many vectors?
+    fn unrolls(&self, vectors: usize) -> bool {
+        let times = if self.sink.scalars_only { self.lanes } else { 1 };
+        self.sink.work() * times * vectors as i64 <= MAX_UNROLLED
     }
 
     /// Finish and store a vector at its index (without the place in the vector).
