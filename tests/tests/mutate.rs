@@ -44,6 +44,7 @@ fn whatever_a_worker_does_is_attributed_to_its_case() {
         ("echo \"thread 'x' panicked at y\" >&2; exit 101", "panicked at y"),
         ("while :; do :; done", "name: takes longer than 1 s"),
         ("echo 'end finding Llvm differs'", "name: Llvm differs"),
+        ("echo \"end finding has $(ulimit -v) KiB\"", "name: has 1048576 KiB"),
     ] {
         let report = misbehaving(what);
         let (count, seed, text) = report.findings.values().next().unwrap_or_else(|| panic!("{what}: {report}"));

@@ -199,7 +199,8 @@ pub(super) fn outcome(worker: &Worker, args: &[String], bounds: Bounds) -> Strin
 }
 
 fn start(worker: &Worker, args: &[String], bounds: Bounds) -> Child {
-    let limited = format!("ulimit -c 0 -v {}; exec \"$0\" \"$@\"", bounds.kibibytes);
+    // Each by itself: some shells take one option only.
+    let limited = format!("ulimit -c 0 && ulimit -v {} && exec \"$0\" \"$@\"", bounds.kibibytes);
     Command::new("sh")
         .args(["-c", &limited])
         .arg(&worker.program)
