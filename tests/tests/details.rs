@@ -67,11 +67,18 @@ fn what_onnx_runtime_refuses_is_refused() {
     report(&folders, conformance::run_all(&folders, None, refused));
 }
 
-/// Valid models that are refused, here and in the ONNX suite: what is said helps.
+/// Valid models that are refused, here, in the ONNX suites and among exports: what is said helps. (Those that are refused for their open sizes:
+/// `conformance::expect_refusal`.)
 #[test]
 fn every_refusal_has_a_hint() {
     let mut folders = folders("valid");
-    conformance::find_folders(&corpus::fetch("suite").join("onnx-suite"), &mut folders);
+    let suite = [corpus::fetch("suite").join("onnx-suite")];
+    let older = ["1.7.0", "1.9.0", "1.12.0", "1.15.0"].map(|v| corpus::fetch("older").join(format!("onnx-{v}")));
+    let exports = ["exports-sklearn", "ml-ops"].map(|part| corpus::exports("sklearn").join(part));
+    for part in suite.iter().chain(&older).chain(&exports) {
+        conformance::find_folders(part, &mut folders);
+    }
+    assert!(folders.len() > 6000, "{} models", folders.len());
     let mut refused = 0;
     for folder in &folders {
         let imported =

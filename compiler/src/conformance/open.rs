@@ -1,8 +1,11 @@
 //! Models whose sizes are all open: what every test should give as well when the sizes of its inputs are known only at run time.
 use super::{FolderOptions, Settings, fed, short};
-use crate::onnx::{
-    Model, import,
-    proto::{Dimension, DimensionValue, TypeProto, TypeValue},
+use crate::{
+    error::Error,
+    onnx::{
+        Model, import,
+        proto::{Dimension, DimensionValue, TypeProto, TypeValue},
+    },
 };
 use std::{collections::BTreeMap, path::Path};
 
@@ -56,13 +59,18 @@ fn open_dimension(d: &mut Dimension, name: &str, axis: usize, how: OpenSizes) {
     }
 }
 
-/// Is the model refused because it has to know a size, and is it this one?
+/// Is the model refused because it has to know a size, is it this one, and is there a hint what to do about it?
 pub fn expect_refusal(dir: &Path, size: &str, options: FolderOptions) -> Result<(), String> {
     let (model, settings) = super::load(dir, options)?;
-    match import::import(&model, &settings.import()) {
-        Ok(_) => Err(format!("is not refused, but listed as one that has to know `{size}`: take it off the list")),
-        Err(e) if e.to_string().contains(&format!("`{size}`")) => Ok(()),
-        Err(e) => Err(format!("the refusal does not name `{size}`: {}", short(&e))),
+    let Err(e) = import::import(&model, &settings.import()) else {
+        return Err(format!("is not refused, but listed as one that has to know `{size}`: take it off the list"));
+    };
+    if !e.to_string().contains(&format!("`{size}`")) {
+        return Err(format!("the refusal does not name `{size}`: {}", short(&e)));
+    }
+    match &e {
+        Error::Model { problems, .. } if problems.iter().all(|p| p.hint.is_some()) => Ok(()),
+        e => Err(format!("the refusal has no hint: {}", short(e))),
     }
 }
 
