@@ -95,7 +95,12 @@ impl Grain {
 /// A zero point, of which there are as many as scales.
 fn like<'g>(zero: X<'g>, scale: X<'g>) -> Result<X<'g>> {
     let one = |v: X<'_>| v.rank() <= 1 && v.len() == Dim::ONE;
-    if one(zero) && one(scale) { Ok(zero) } else { zero.shaped("zero point", &scale.shape()) }
+    if one(zero) && one(scale) {
+        return Ok(zero);
+    }
+    // Where one of them is a number, the other has to be a vector of one.
+    let vector = |v: X<'g>| if v.rank() == 0 { v.unsqueeze(&[0]) } else { Ok(v) };
+    vector(zero)?.shaped("zero point", &vector(scale)?.shape())
 }
 
 /// An element type by its number in ONNX, where 0 stands for none.
