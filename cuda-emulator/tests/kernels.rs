@@ -266,7 +266,7 @@ fn equal_writes_are_no_race() {
 fn what_is_unknown_is_refused() {
     for (code, part) in [
         ("frobnicate.u32 %r1, %r2;", "`frobnicate.u32` is not supported"),
-        ("add.rz.f32 %f1, %f2, %f3;", "rounding"),
+        ("div.rz.f32 %f1, %f2, %f3;", "rounding"),
         ("add.u32.wild %r1, %r2, %r3;", "not supported"),
         ("ld.global.wild.u32 %r1, [%rd1];", "`.wild`"),
         ("ld.global.u32 %r1, [%q];", "`%q`"),

@@ -3,6 +3,7 @@ use super::{
     Class, Decoded, Decoder, Kind, Mods, Slot,
     float::{NAN, Small},
     integer::Int,
+    rounding::Rounding,
 };
 use crate::{
     exec::registers::{LANES, LaneOp, Read, write},
@@ -42,26 +43,6 @@ impl Type {
             Type::Small(small) => Number::Float(small.number(bits as u16).into()),
             Type::F32 => Number::Float(f32::from_bits(bits as u32).into()),
             Type::F64 => Number::Float(f64::from_bits(bits)),
-        }
-    }
-}
-
-/// How a conversion rounds: to a float, or to a whole number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rounding {
-    Nearest,
-    Zero,
-    Down,
-    Up,
-}
-
-impl Rounding {
-    fn whole(self, x: f64) -> f64 {
-        match self {
-            Rounding::Nearest => x.round_ties_even(),
-            Rounding::Zero => x.trunc(),
-            Rounding::Down => x.floor(),
-            Rounding::Up => x.ceil(),
         }
     }
 }
@@ -120,31 +101,13 @@ impl Conversion {
             Type::F64 => x.to_bits(),
             Type::F32 if x.is_nan() => u64::from(NAN),
             Type::F32 => {
-                let y = if self.to_whole { x as f32 } else { directed(x, self.rounding) };
+                let y = if self.to_whole { x as f32 } else { self.rounding.to_f32(x) };
                 let y = if self.flushes && y.is_subnormal() { 0f32.copysign(y) } else { y };
                 u64::from(y.to_bits())
             }
             Type::Small(small) => u64::from(small.bits(x)),
             Type::Int(_) => unreachable!("a float"),
         }
-    }
-}
-
-/// An `f64` rounded to `f32` in a direction.
-fn directed(x: f64, rounding: Rounding) -> f32 {
-    let near = x as f32;
-    let wide = f64::from(near);
-    let is_wrong = match rounding {
-        Rounding::Nearest => false,
-        Rounding::Zero => wide.abs() > x.abs(),
-        Rounding::Down => wide > x,
-        Rounding::Up => wide < x,
-    };
-    match (is_wrong, rounding) {
-        (false, _) => near,
-        (true, Rounding::Up) => near.next_up(),
-        (true, Rounding::Zero) if x < 0.0 => near.next_up(),
-        (true, _) => near.next_down(),
     }
 }
 
@@ -155,12 +118,7 @@ impl Decoder<'_> {
         };
         let rounding = mods.one_of(&["rni", "rzi", "rmi", "rpi", "rn", "rz", "rm", "rp"]);
         let (flushes, saturates) = (mods.take("ftz"), mods.take("sat"));
-        let way = match rounding.map(|r| r.as_bytes()[1]) {
-            Some(b'z') => Rounding::Zero,
-            Some(b'm') => Rounding::Down,
-            Some(b'p') => Rounding::Up,
-            _ => Rounding::Nearest,
-        };
+        let way = rounding.map_or(Rounding::Nearest, Rounding::named);
         if matches!(to, "f16x2" | "bf16x2") && from == "f32" && way == Rounding::Nearest {
             return self.pack_halves(to, operands);
         }

@@ -2,6 +2,7 @@
 use super::{
     Class, Decoded, Decoder, Kind, Mods,
     integer::{Test, order},
+    rounding::Rounding,
 };
 use crate::{
     exec::registers::{LaneOp, lanes_where, map1, map2, map3},
@@ -88,12 +89,12 @@ impl Decoder<'_> {
         if name == "testp" {
             return Ok((self.test_property(ty, mods, operands)?, class));
         }
-        if mods.one_of(&["rz", "rm", "rp"]).is_some() {
+        let rounding = mods.one_of(&["rn", "rz", "rm", "rp"]).map_or(Rounding::Nearest, Rounding::named);
+        if rounding != Rounding::Nearest && (ty != "f32" || !matches!(name, "add" | "sub" | "mul" | "fma" | "mad")) {
             return Err(self.refuse(format!("`{}`: rounding other than to nearest", mods.op)));
         }
-        mods.take("rn");
         let op = match ty {
-            "f32" => self.float32(name, mods, operands)?,
+            "f32" => self.float32(name, rounding, mods, operands)?,
             "f64" => self.float64(name, mods, operands)?,
             "f16" | "bf16" | "f16x2" | "bf16x2" => self.float16(name, ty, mods, operands)?,
             _ => return Err(self.refuse(format!("`{}`", mods.op))),
@@ -101,11 +102,17 @@ impl Decoder<'_> {
         Ok((Kind::Lanes(op), class))
     }
 
-    fn float32(&mut self, name: &str, mods: &mut Mods<'_>, operands: &[Operand]) -> Decoded<LaneOp> {
+    fn float32(
+        &mut self,
+        name: &str,
+        rounding: Rounding,
+        mods: &mut Mods<'_>,
+        operands: &[Operand],
+    ) -> Decoded<LaneOp> {
         let mode = Mode { flushes: mods.take("ftz"), saturates: mods.take("sat") };
         // Without flushing and saturating, loops over lanes become vector code.
-        let plain = !mode.flushes && !mode.saturates;
-        if let Some(f) = fused(name) {
+        let plain = !mode.flushes && !mode.saturates && rounding == Rounding::Nearest;
+        if matches!(name, "fma" | "mad") {
             let [d, a, b, c] = self.operands(operands)?;
             let (d, abc) = (self.word_destination(d)?, self.words([a, b, c])?);
             return Ok(if plain {
@@ -114,9 +121,20 @@ impl Decoder<'_> {
                 })
             } else {
                 map3(d, abc, move |a: u32, b: u32, c: u32| {
-                    mode.result(f(mode.operand(a), mode.operand(b), mode.operand(c)))
+                    mode.result(rounding.fma(mode.operand(a), mode.operand(b), mode.operand(c)))
                 })
             });
+        }
+        if rounding != Rounding::Nearest {
+            let [d, a, b] = self.operands(operands)?;
+            let (d, ab) = (self.word_destination(d)?, self.words([a, b])?);
+            let f: fn(Rounding, f32, f32) -> f32 = match name {
+                "add" => |r, x, y| r.fma(x, 1.0, y),
+                "sub" => |r, x, y| r.fma(x, 1.0, -y),
+                // The sign of a product that is 0 is that of its factors.
+                _ => |r, x, y| r.fma(x, y, 0f32.copysign(x * y)),
+            };
+            return Ok(map2(d, ab, move |a: u32, b: u32| mode.result(f(rounding, mode.operand(a), mode.operand(b)))));
         }
         let propagates = mods.take("NaN");
         let binary: Option<fn(f32, f32) -> f32> = match name {
@@ -342,10 +360,6 @@ impl Decoder<'_> {
             r.predicates[p] = r.predicates[p] & !mask | bits & mask;
         })))
     }
-}
-
-fn fused(name: &str) -> Option<fn(f32, f32, f32) -> f32> {
-    matches!(name, "fma" | "mad").then_some(f32::mul_add as fn(f32, f32, f32) -> f32)
 }
 
 /// The smaller number, where -0 is less than +0 and NaN is nothing.

@@ -6,6 +6,7 @@ mod float;
 mod integer;
 mod memory;
 mod movement;
+mod rounding;
 
 use crate::{
     exec::registers::LaneOp,
@@ -34,6 +35,8 @@ pub struct Program {
     /// What registers hold from the start: constants, and addresses of variables of the module by name.
     pub word_constants: Vec<(usize, u32)>,
     pub double_constants: Vec<(usize, u64)>,
+    /// Predicates that always hold; those that never do are 0 from the start.
+    pub true_predicates: Vec<usize>,
     pub addresses: Vec<(usize, String)>,
     pub specials: Vec<(Special, usize)>,
     /// Bytes of shared memory that the entry declares; what the launch adds lies behind them.
@@ -150,6 +153,7 @@ pub fn decode(module: &Module, entry: &Entry) -> Decoded<Program> {
         predicates: decoder.predicates,
         word_constants: decoder.word_constants.into_iter().map(|(bits, at)| (at, bits)).collect(),
         double_constants: decoder.double_constants.into_iter().map(|(bits, at)| (at, bits)).collect(),
+        true_predicates: decoder.true_predicates,
         addresses: decoder.addresses.into_iter().map(|(name, at)| (at, name)).collect(),
         specials: decoder.specials,
         shared_bytes: decoder.shared_bytes,
@@ -178,6 +182,7 @@ pub(crate) struct Decoder<'m> {
     word_constants: HashMap<u32, usize>,
     double_constants: HashMap<u64, usize>,
     addresses: HashMap<String, usize>,
+    true_predicates: Vec<usize>,
     specials: Vec<(Special, usize)>,
     shared_bytes: u64,
     line: u32,
@@ -197,6 +202,7 @@ impl<'m> Decoder<'m> {
             word_constants: HashMap::new(),
             double_constants: HashMap::new(),
             addresses: HashMap::new(),
+            true_predicates: vec![],
             specials: vec![],
             shared_bytes: 0,
             line: entry.line,
@@ -362,6 +368,13 @@ impl<'m> Decoder<'m> {
     pub(crate) fn predicate(&mut self, operand: &Operand) -> Decoded<(usize, bool)> {
         match operand {
             Operand::Name(name, negated) => Ok((self.predicate_named(name)?, *negated)),
+            Operand::Int(n) => {
+                self.predicates += 1;
+                if *n != 0 {
+                    self.true_predicates.push(self.predicates - 1);
+                }
+                Ok((self.predicates - 1, false))
+            }
             other => Err(self.fail(format!("{other:?} is not a predicate"))),
         }
     }

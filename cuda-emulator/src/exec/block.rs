@@ -318,6 +318,9 @@ fn warp(launch: &Launch<'_>, block: u32, number: u32) -> Warp {
     for &(at, bits) in &program.double_constants {
         registers.doubles[at] = [bits; LANES];
     }
+    for &at in &program.true_predicates {
+        registers.predicates[at] = u32::MAX;
+    }
     for (at, name) in &program.addresses {
         registers.doubles[*at] = [launch.addresses[name]; LANES];
     }
