@@ -104,7 +104,7 @@ fn other_programs_and_versions_are_refused_in_one_line() {
 }
 
 #[test]
-fn it_is_found_on_the_path_and_by_its_variable() {
+fn it_is_found_by_its_variable() {
     let place = Place::new();
     let found = |command: &mut Command| {
         let output = command.output().unwrap();
@@ -257,4 +257,17 @@ fn alone_in_an_empty_root_it_compiles_by_cranelift_and_beside_llvm_by_that() {
     place.succeed(&["compile", "model.onnx", "--cpu", "x86-64-v3", "--backend", "llvm"]);
     assert!(by_llvm == fs::read(place.path("model.nrsc")).unwrap());
     assert!(by_llvm != by_cranelift);
+
+    // Elsewhere, on the path, with the library as installations have it.
+    let name = library.file_name().unwrap();
+    for (from, to) in
+        [(Path::new("numrsc-llvm"), Path::new("bin/numrsc-llvm")), (name.as_ref(), &Path::new("lib").join(name))]
+    {
+        let (from, to) = (place.path("root").join(from), place.path("root").join(to));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::rename(from, to).unwrap();
+    }
+    let on_path = root_folder.run(&compile);
+    assert_eq!((on_path.status.code(), stderr(&on_path)), (Some(0), String::new()));
+    assert!(by_llvm == fs::read(place.path("root/model.nrsc")).unwrap());
 }
