@@ -9,7 +9,7 @@ use numrsc_ir::{
 };
 
 /// What a sum may be off by, relative to the largest sum of magnitudes `∑|x||w|`: every weight is rounded.
-const ERROR: f64 = 1.0 / (1 << 24) as f64;
+pub(crate) const ERROR: f64 = 1.0 / (1 << 24) as f64;
 
 /// The function with such constants in weights, if results may be off by that much.
 pub fn fold_channel_scale(func: &Func, cx: &Context) -> Result<Func> {

@@ -12,7 +12,7 @@ use std::f64::consts::TAU;
 /// What a sum may be off by, relative to the largest sum of magnitudes `∑|x||w|`. A wave `w` is at least `2/π` of its window on average, the factors of both steps
 /// and of the window have at most twice the magnitude of their product, and each of three products is rounded: `π/2 * (1 + 2) * 2⁻²⁴`. On top of that comes what the
 /// weights may differ from waves.
-const ERROR: f64 = (3.0 * UNIT + DEVIATION) * TAU / 4.0;
+pub(crate) const ERROR: f64 = (3.0 * UNIT + DEVIATION) * TAU / 4.0;
 const UNIT: f64 = 1.0 / (1 << 24) as f64;
 /// What a weight may differ from a wave, relative to the window there: as much as one does that was rounded twice.
 const DEVIATION: f64 = 4.0 * UNIT;

@@ -13,7 +13,7 @@ use numrsc_ir::{
 use std::sync::Arc;
 
 /// What an operation is off by that rounds its result to `f32`.
-const ERROR: f64 = 1.0 / (1 << 24) as f64;
+pub(crate) const ERROR: f64 = 1.0 / (1 << 24) as f64;
 
 /// The function with floats of 16 bits kept as `f32`, or with products in `f32` only, by what results may be off.
 pub fn half_to_f32(func: &Func, cx: &Context) -> Result<Func> {

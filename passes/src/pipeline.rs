@@ -5,9 +5,9 @@ use crate::{
     dequantised_products::dequantised_products,
     egraph::{self, optimise},
     fold::fold,
-    fold_channel_scale::fold_channel_scale,
-    fourier::fourier,
-    half_to_f32::half_to_f32,
+    fold_channel_scale::{self, fold_channel_scale},
+    fourier::{self, fourier},
+    half_to_f32::{self, half_to_f32},
     layout::layout,
     literals::literals,
     lower::{self, Lowered, lower},
@@ -25,7 +25,20 @@ pub struct Pass {
     pub from: Level,
     /// Why it is at this place.
     pub why: &'static str,
+    /// How results may differ by it.
+    pub changes: Changes,
     pub step: Step,
+}
+
+/// What a pass may change of results.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Changes {
+    /// No bit.
+    Nothing,
+    /// By no more than this, relative to the largest sum of magnitudes of an element, where `--tolerance` admits it.
+    Within(f64),
+    /// By rounding, at this level and above.
+    Rounding(Level),
 }
 
 /// What a pass does: all get a verified function and the context, and change neither.
@@ -52,84 +65,98 @@ pub const PIPELINE: &[Pass] = &[
         name: "import",
         from: Level::O0,
         why: "first: everything behind it knows the core ops only",
+        changes: Changes::Nothing,
         step: Step::Import,
     },
     Pass {
         name: "prune",
         from: Level::O0,
         why: "import leaves nodes that no result needs, and nothing behind it should spend time on them",
+        changes: Changes::Nothing,
         step: Step::Tensor(prune),
     },
     Pass {
         name: "half-to-f32",
         from: Level::O2,
         why: "before everything that looks at types: nothing behind it need know of floats of 16 bits, and folding converts what weights it should",
+        changes: Changes::Within(half_to_f32::ERROR),
         step: Step::Tensor(half_to_f32),
     },
     Pass {
         name: "unroll",
         from: Level::O2,
         why: "before everything that looks at single nodes: the rounds of short loops are ordinary nodes then",
+        changes: Changes::Nothing,
         step: Step::Tensor(unroll),
     },
     Pass {
         name: "literals",
         from: Level::O1,
         why: "before folding: a weight and its zero point are then a function of the weight alone, which may stay narrow",
+        changes: Changes::Nothing,
         step: Step::Tensor(literals),
     },
     Pass {
         name: "dequantised-products",
         from: Level::O2,
         why: "before folding makes floats of weights, and where a scale and a zero point are part of one function",
+        changes: Changes::Rounding(Level::O2),
         step: Step::Tensor(dequantised_products),
     },
     Pass {
         name: "fold",
         from: Level::O1,
         why: "before optimising: what is constant is one node then, however it was written",
+        changes: Changes::Nothing,
         step: Step::Tensor(fold),
     },
     Pass {
         name: "fourier",
         from: Level::O2,
         why: "after folding: waves are constants then, and before rules join them with others",
+        changes: Changes::Within(fourier::ERROR),
         step: Step::Tensor(fourier),
     },
     Pass {
         name: "optimise",
         from: Level::O2,
         why: "on the smallest graph, and before anything is decided about loops and memory",
+        changes: Changes::Rounding(Level::O3),
         step: Step::Tensor(optimise),
     },
     Pass {
         name: "fold-channel-scale",
         from: Level::O2,
         why: "after rules have put functions of elements together, wherever their regions ended",
+        changes: Changes::Within(fold_channel_scale::ERROR),
         step: Step::Tensor(fold_channel_scale),
     },
     Pass {
         name: "fold-again",
         from: Level::O2,
         why: "rules move work to constants and leave it to folding",
+        changes: Changes::Nothing,
         step: Step::Tensor(fold),
     },
     Pass {
         name: "narrow",
         from: Level::O2,
         why: "after rules, which know products of one type, and after folding, as weights are looked at",
+        changes: Changes::Nothing,
         step: Step::Tensor(narrow),
     },
     Pass {
         name: "layout",
         from: Level::O2,
         why: "after everything that knows convolutions by their plain layout, before loops are made of them",
+        changes: Changes::Nothing,
         step: Step::Tensor(layout),
     },
     Pass {
         name: "lower",
         from: Level::O0,
         why: "last: loops and memory are planned for exactly the ops that are left",
+        changes: Changes::Rounding(Level::O0),
         step: Step::Lower(lower),
     },
 ];
@@ -158,6 +185,20 @@ impl Pass {
     /// Does the pipeline run it with these options?
     pub fn is_wanted(&self, cx: &Context) -> bool {
         self.from <= cx.options.level && !(self.is_optional() && cx.leaves_out(self.name))
+    }
+
+    /// Does it change no bit of any result?
+    pub fn keeps_bits(&self, cx: &Context) -> bool {
+        match self.changes {
+            Changes::Nothing => true,
+            Changes::Within(error) => cx.options.tolerance < error,
+            Changes::Rounding(from) => cx.options.level < from,
+        }
+    }
+
+    /// Does it leave no function to go on with?
+    pub fn is_last(&self) -> bool {
+        matches!(self.step, Step::Lower(_))
     }
 
     /// Run it. Where there are debug assertions, what it gives is verified.

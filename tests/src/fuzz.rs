@@ -9,6 +9,7 @@ use crate::{
     alloc::peak_of,
     corpus,
     coverage::Coverage,
+    filetests,
     generate::{Config, func},
     rng::Rng,
 };
@@ -301,17 +302,15 @@ fn text_seeds() -> Vec<Vec<u8>> {
         .map(|seed| func(seed, Config { special: true, steps: 6, ..Config::default() }).to_string().into_bytes())
         .collect();
     let files = [
-        include_str!("../filetests/roundtrip/combine.nir"),
-        include_str!("../filetests/roundtrip/control.nir"),
-        include_str!("../filetests/roundtrip/dims.nir"),
-        include_str!("../filetests/roundtrip/elements.nir"),
-        include_str!("../filetests/roundtrip/numbers.nir"),
-        include_str!("../filetests/roundtrip/sequences.nir"),
-        include_str!("../filetests/parse-errors/errors.nir"),
+        include_str!("../filetests/parse/combine.nir"),
+        include_str!("../filetests/parse/control.nir"),
+        include_str!("../filetests/parse/dims.nir"),
+        include_str!("../filetests/parse/elements.nir"),
+        include_str!("../filetests/parse/numbers.nir"),
+        include_str!("../filetests/parse/sequences.nir"),
+        include_str!("../filetests/parse/errors.nir"),
     ];
-    for case in files.iter().flat_map(|f| f.split("// ====\n")) {
-        seeds.push(case.split("// ----\n").next().unwrap_or(case).as_bytes().to_vec());
-    }
+    seeds.extend(files.into_iter().flat_map(filetests::cases).map(|case| case.as_bytes().to_vec()));
     seeds
 }
 

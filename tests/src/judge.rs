@@ -20,8 +20,22 @@ impl Count {
     }
 }
 
+/// Judges the results of a function for inputs, with the seed of its samples.
+pub type Judge = fn(&Func, &[Data], Result<Vec<Data>, String>, u64) -> Result<Count, String>;
+
 /// Judges the results of a run, or the error it ended with.
 pub fn fused(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed: u64) -> Result<Count, String> {
+    fused_within(func, inputs, got, 0.0, seed)
+}
+
+/// The same where numbers may also be off by so much.
+pub fn fused_within(
+    func: &Func,
+    inputs: &[Data],
+    got: Result<Vec<Data>, String>,
+    slack: f64,
+    seed: u64,
+) -> Result<Count, String> {
     let live = func.without_dead_nodes();
     let expected = eval(&live, inputs);
     let got = match (expected, got) {
@@ -41,7 +55,7 @@ pub fn fused(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed:
         let samples: Option<Vec<&Data>> = samples.iter().map(|s| s.as_ref().map(|s| &s[i])).collect();
         // A run that rounding errors can make fail proves nothing.
         let Some(samples) = samples else { return Ok(Count { compared: 0, skipped: 1 }) };
-        count.add(compare(got, &samples, false).map_err(|e| format!("result {i}: {e}"))?);
+        count.add(compare(got, &samples, false, slack).map_err(|e| format!("result {i}: {e}"))?);
     }
     Ok(count)
 }
@@ -98,7 +112,7 @@ pub fn local(func: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed:
         values.push(match native {
             Some(native) => {
                 let strict = keeps_zero_signs(func, v);
-                count.add(compare(native, &samples.iter().collect::<Vec<_>>(), strict).map_err(at)?);
+                count.add(compare(native, &samples.iter().collect::<Vec<_>>(), strict, 0.0).map_err(at)?);
                 vec![native.clone()]
             }
             None => samples,
@@ -147,11 +161,11 @@ fn keeps_zero_signs(func: &Func, v: Value) -> bool {
 }
 
 /// Compare with samples of which the first is the evaluator's own.
-fn compare(got: &Data, samples: &[&Data], zero_signs: bool) -> Result<Count, String> {
+fn compare(got: &Data, samples: &[&Data], zero_signs: bool, slack: f64) -> Result<Count, String> {
     match (got, samples[0]) {
         (Data::Tensor(got), Data::Tensor(_)) => {
             let samples: Option<Vec<&Tensor>> = samples.iter().map(|s| s.as_tensor().ok()).collect();
-            compare_tensors(got, &samples.ok_or("samples of different kinds")?, zero_signs)
+            compare_tensors(got, &samples.ok_or("samples of different kinds")?, zero_signs, slack)
         }
         (Data::Seq(got), Data::Seq(_)) => {
             let samples: Option<Vec<&[Data]>> = samples.iter().map(|s| s.as_seq().ok()).collect();
@@ -165,7 +179,7 @@ fn compare(got: &Data, samples: &[&Data], zero_signs: bool) -> Result<Count, Str
             let mut count = Count { compared: 1, skipped: 0 };
             for (i, got) in got.iter().enumerate() {
                 let element: Vec<&Data> = samples.iter().map(|s| &s[i]).collect();
-                count.add(compare(got, &element, zero_signs).map_err(|e| format!("element {i}: {e}"))?);
+                count.add(compare(got, &element, zero_signs, slack).map_err(|e| format!("element {i}: {e}"))?);
             }
             Ok(count)
         }
@@ -173,7 +187,7 @@ fn compare(got: &Data, samples: &[&Data], zero_signs: bool) -> Result<Count, Str
     }
 }
 
-fn compare_tensors(got: &Tensor, samples: &[&Tensor], zero_signs: bool) -> Result<Count, String> {
+fn compare_tensors(got: &Tensor, samples: &[&Tensor], zero_signs: bool, slack: f64) -> Result<Count, String> {
     let first = samples[0];
     let same = |t: &Tensor| (t.dtype(), t.shape()) == (first.dtype(), first.shape());
     if !samples.iter().all(|s| same(s)) {
@@ -188,7 +202,7 @@ fn compare_tensors(got: &Tensor, samples: &[&Tensor], zero_signs: bool) -> Resul
             let samples: Vec<Vec<f64>> = samples.iter().map(|s| s.to_f64s()).collect();
             for (i, &x) in got.iter().enumerate() {
                 let here: Vec<f64> = samples.iter().map(|s| s[i]).collect();
-                match fits(x, &here, zero_signs) {
+                match fits(x, &here, zero_signs, slack) {
                     Fit::Yes => count.compared += 1,
                     Fit::Unknown => count.skipped += 1,
                     Fit::No(low, high) => {
@@ -234,14 +248,17 @@ enum Fit {
     No(f64, f64),
 }
 
-/// Is a number within the range of the samples, or beyond it by at most half of its width?
-fn fits(x: f64, samples: &[f64], zero_signs: bool) -> Fit {
+/// Is a number within the range of the samples, or beyond it by at most half of its width? Or within `slack` of the evaluator's?
+fn fits(x: f64, samples: &[f64], zero_signs: bool, slack: f64) -> Fit {
     let first = samples[0];
     if samples.iter().any(|s| s.is_nan() != first.is_nan()) {
         return Fit::Unknown;
     }
     if first.is_nan() {
         return if x.is_nan() { Fit::Yes } else { Fit::No(first, first) };
+    }
+    if slack > 0.0 && (x - first).abs() <= slack {
+        return Fit::Yes;
     }
     let low = samples.iter().copied().fold(first, f64::min);
     let high = samples.iter().copied().fold(first, f64::max);

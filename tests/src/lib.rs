@@ -2,6 +2,7 @@
 pub mod alloc;
 pub mod corpus;
 pub mod coverage;
+pub mod filetests;
 pub mod fuzz;
 pub mod generate;
 pub mod judge;

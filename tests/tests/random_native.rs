@@ -3,24 +3,16 @@
 //! The kernel IR is also interpreted, which tells faults of lowering from faults of code generators.
 //!
 //! `NUMRSC_RANDOM_COUNT` is how many functions to make, `NUMRSC_RANDOM_FIRST` the first seed.
-use numrsc::{
-    compile::{Generator, Options},
-    native,
-};
-use numrsc_ir::{
-    Data, Func, Machine, Tensor, Type, Value,
-    eval::eval,
-    kernel::interp::run::{Output, run as interpret},
-};
+use numrsc::compile::{Generator, Options};
+use numrsc_ir::{Data, Func, Machine, Tensor, Type, Value, eval::eval};
 use numrsc_passes::{
-    Context as PassContext,
-    lower::{self, Lowered},
+    Context,
+    lower::{TOLERANCE, lower},
 };
-use numrsc_runtime::Context;
 use numrsc_tests::{
     generate::{self, Config},
-    judge::{self, Count},
-    native::{GENERATORS, options},
+    judge::{self, Count, Judge},
+    native::{self, GENERATORS, Run, options},
     perturbed::Perturbation,
 };
 use std::{
@@ -57,24 +49,15 @@ fn inputs(f: &Func, seed: u64) -> impl Iterator<Item = (u64, Vec<Data>)> {
 }
 
 /// Something that compiles a function, so that it can be run many times.
-type Prepare<'t> = dyn Fn(&Func) -> Result<Box<Run>, String> + 't;
-type Run = dyn Fn(&[Data]) -> Result<Vec<Data>, String>;
-type Judge = fn(&Func, &[Data], Result<Vec<Data>, String>, u64) -> Result<Count, String>;
+type Prepare<'t> = dyn Fn(&Func) -> Result<Box<Run<'static>>, String> + 't;
 
 /// With all roundings that the types ask for.
-fn compiled(generator: Generator) -> impl Fn(&Func) -> Result<Box<Run>, String> {
+fn compiled(generator: Generator) -> impl Fn(&Func) -> Result<Box<Run<'static>>, String> {
     compiled_with(options(generator).with(|o| o.tolerance = 0.0))
 }
 
-fn compiled_with(options: Options) -> impl Fn(&Func) -> Result<Box<Run>, String> {
-    move |f| {
-        let model = native::load(f, &options)?;
-        Ok(Box::new(move |inputs: &[Data]| {
-            let mut context = Context::with_threads(&model, 2).map_err(|e| e.to_string())?;
-            context.keep_subnormals(true);
-            native::run_in(&model, &mut context, inputs)
-        }))
-    }
+fn compiled_with(options: Options) -> impl Fn(&Func) -> Result<Box<Run<'static>>, String> {
+    move |f| native::compiled(f, &options)
 }
 
 /// One function at all sizes; panics are failures like others.
@@ -184,7 +167,7 @@ fn widened_cranelift() {
 }
 
 fn judge_widened(f: &Func, inputs: &[Data], got: Result<Vec<Data>, String>, seed: u64) -> Result<Count, String> {
-    let widened = numrsc_passes::half_to_f32(f, &PassContext::new(Machine::AVX2)).map_err(|e| e.to_string())?;
+    let widened = numrsc_passes::half_to_f32(f, &Context::new(Machine::AVX2)).map_err(|e| e.to_string())?;
     judge::fused(&widened, inputs, got, seed)
 }
 
@@ -195,8 +178,8 @@ fn widened_functions_are_the_same() {
     let mut halves = 0;
     for seed in seeds() {
         let f = function(seed).without_dead_nodes();
-        let [kept, rounded] = [lower::TOLERANCE, 0.0].map(|t| {
-            let cx = PassContext::new(Machine::AVX2).with(|o| o.tolerance = t);
+        let [kept, rounded] = [TOLERANCE, 0.0].map(|t| {
+            let cx = Context::new(Machine::AVX2).with(|o| o.tolerance = t);
             numrsc_passes::half_to_f32(&f, &cx).unwrap()
         });
         for (inputs_seed, inputs) in inputs(&f, seed) {
@@ -217,59 +200,11 @@ fn local_interpreted() {
     test_all(|f| judge::with_all_results(&f, false), &interpreted, judge::local);
 }
 
-fn interpreted(f: &Func) -> Result<Box<Run>, String> {
+fn interpreted(f: &Func) -> Result<Box<Run<'static>>, String> {
     let machine = Machine { vector_bytes: 16, masks: true, ..Machine::AVX2 };
-    let lowered = lower::lower(f, &PassContext::new(machine)).map_err(|e| e.to_string())?;
-    let types: Vec<_> =
-        f.results().iter().map(|r| f.ty(*r).as_tensor().expect("results are tensors").clone()).collect();
-    let weights = weights(&lowered);
-    Ok(Box::new(move |inputs| {
-        let tensors: Vec<&Tensor> = inputs.iter().map(|x| x.as_tensor()).collect::<Result<_, _>>()?;
-        let shapes: Vec<Vec<i64>> = tensors.iter().map(|t| t.shape().iter().map(|n| *n as i64).collect()).collect();
-        let inputs: Vec<(&[u8], &[i64])> = tensors.iter().zip(&shapes).map(|(t, s)| (&t.bytes()[..], &s[..])).collect();
-        let outputs: Vec<Output> =
-            types.iter().map(|t| Output { room: 0, ..Output::new(t.rank(), t.dtype.size()) }).collect();
-        let filled = interpret(&lowered.module, &weights, &inputs, &outputs, 2).map_err(|e| e.to_string())?;
-        let tensor = |(t, filled): (&numrsc_ir::TensorType, numrsc_ir::kernel::interp::run::Filled)| {
-            let shape = filled.sizes.iter().map(|n| *n as usize).collect();
-            Tensor::new(t.dtype, shape, filled.bytes.into()).map(Data::Tensor)
-        };
-        types.iter().zip(filled).map(tensor).collect()
-    }))
-}
-
-fn weights(lowered: &Lowered) -> Vec<u8> {
-    let mut all = vec![0; lowered.weights.size() as usize];
-    for piece in lowered.weights.pieces() {
-        let bytes = piece.stored.to_vec();
-        all[piece.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
-    }
-    all
-}
-
-/// Functions that went wrong once, in the smallest form: `tests/filetests/native`.
-#[test]
-fn functions_that_went_wrong_before() {
-    let folder = numrsc_tests::corpus::root().join("tests/filetests/native");
-    let mut count = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        for case in text.split("// ====\n") {
-            let f = numrsc_ir::parse(case).unwrap_or_else(|e| panic!("{}: {e}\n{case}", path.display()));
-            let all = judge::with_all_results(&f, true);
-            for generator in GENERATORS {
-                for (f, judge) in [(&f, judge::fused as Judge), (&all, judge::local)] {
-                    for seed in 0..6 {
-                        test(f, seed, &compiled(generator), judge)
-                            .unwrap_or_else(|e| panic!("{}: {generator:?}, seed {seed}: {e}\n{f}", path.display()));
-                    }
-                }
-            }
-            count += 1;
-        }
-    }
-    assert!(count > 0, "there are cases");
+    let lowered = lower(f, &Context::new(machine)).map_err(|e| e.to_string())?;
+    let f = f.clone();
+    Ok(Box::new(move |inputs| native::interpreted(&f, &lowered)?(inputs)))
 }
 
 /// Rows behind a rectifier, by columns of so many bytes that what meets zeros is left out; one of the rows was scattered before. That is too much for the judge, but
