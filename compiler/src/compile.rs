@@ -1,6 +1,6 @@
 //! From a function of the tensor IR to an artifact: the walk along the pipeline, then code generation.
 use crate::{
-    Error, Result,
+    Error, Result, near,
     output::artifact::{Artifact, manifest},
 };
 use numrsc_codegen::{
@@ -17,7 +17,7 @@ use numrsc_passes::{
 use numrsc_runtime::artifact::Architecture;
 use std::{
     borrow::Cow,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -30,13 +30,16 @@ pub enum Generator {
     /// LLVM, unless there is none and Cranelift can do it as well.
     #[default]
     Auto,
+    /// The best code, for every target.
     Llvm,
+    /// Compiles in a fraction of the time, for this machine only.
     Cranelift,
 }
 
 /// How to compile.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// Which code generator.
     pub generator: Generator,
     /// Empty for the machine this runs on.
     pub triple: String,
@@ -115,7 +118,7 @@ impl std::fmt::Debug for Codegen {
 
 impl Codegen {
     pub fn new(options: &Options) -> Result<Codegen> {
-        let failed = |e: numrsc_codegen::Error| Error::Codegen(e.to_string());
+        let failed = |e: numrsc_codegen::Error| Error::Codegen(format!("{e}{}", near_target(&e)));
         if options.settled().0.generator == Generator::Cranelift {
             if !options.is_here() {
                 return Err(Error::Codegen("Cranelift compiles for this machine only".into()));
@@ -130,11 +133,36 @@ impl Codegen {
             return Ok(Codegen { backend: Box::new(cranelift), llvm: None, machine, features });
         }
         let triple = if options.triple.is_empty() { Target::host().triple } else { options.triple.clone() };
+        if let Some(meant) = misspelt(&triple) {
+            return Err(Error::Codegen(format!(
+                "the target `{triple}` is not known; is `{meant}` meant? (`numrsc targets` lists them)"
+            )));
+        }
         let target = Target::new(&triple, &options.cpu).map_err(failed)?;
         let (machine, features) = (target.machine(), target.required_features());
         let llvm = Llvm::new(target).map_err(failed)?;
         Ok(Codegen { backend: Box::new(llvm.clone()), llvm: Some(llvm), machine, features })
     }
+}
+
+/// The known triple that is one character away behind the architecture. LLVM accepts any system name, so a typo would otherwise go unnoticed.
+fn misspelt(triple: &str) -> Option<&'static str> {
+    let (architecture, system) = triple.split_once('-')?;
+    let is_near =
+        |known: &&str| known.split_once('-').is_some_and(|(a, s)| a == architecture && near::distance(system, s) == 1);
+    numrsc_codegen::targets().iter().map(|target| target.triple).find(is_near)
+}
+
+/// Which target or CPU may be meant, and where they are listed.
+fn near_target(error: &numrsc_codegen::Error) -> String {
+    let numrsc_codegen::Error::Target { triple, cpu, .. } = error else { return String::new() };
+    let targets = numrsc_codegen::targets();
+    let triples = targets.iter().map(|target| target.triple);
+    let near = match targets.iter().find(|target| target.triple == triple) {
+        Some(target) => near::hint(cpu, target.cpus.iter().flat_map(|cpu| cpu.names).copied()),
+        None => near::hint(triple, triples),
+    };
+    format!("{near} (`numrsc targets` lists them)")
 }
 
 /// Compile a verified function. `progress` is told how many kernels are done, and of how many.
@@ -225,4 +253,11 @@ pub fn generate(
     phases.push(("generate", start.elapsed()));
     let manifest = manifest(func, name, codegen, &lowered, &compiled);
     Ok(Artifact { manifest, architecture, lowered, compiled, additions: vec![], whole: None, phases })
+}
+
+/// The file's name without what says that it is a model.
+pub fn model_name(path: &Path) -> String {
+    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = [".onnx.json", ".onnx", ".json"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
+    if stem.is_empty() { "model".to_owned() } else { stem.to_owned() }
 }

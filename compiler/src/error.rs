@@ -1,27 +1,68 @@
 //! The error type of the library, and problems of models.
 use crate::onnx::external::MissingData;
-use std::{collections::HashMap, fmt, io, path::PathBuf};
+use std::{collections::HashMap, fmt, io, path::PathBuf, time::Duration};
 
+/// The result of what can go wrong with an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// What can go wrong when a model is loaded, compiled or run. As text it is for people, and may have several lines.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file cannot be opened or read.
     #[error("{}: {source}", file.display())]
-    Io { file: PathBuf, source: io::Error },
+    Io {
+        /// As it was given.
+        file: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The file is malformed; nothing of it could be used.
     #[error("{}: {message}{}", file.display(), hint_line(hint.as_deref(), "\n"))]
-    Decode { file: PathBuf, message: String, hint: Option<String> },
+    Decode {
+        /// As it was given.
+        file: PathBuf,
+        /// What is wrong with it.
+        message: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
     /// Files with tensor data are missing, and nothing else is wrong with the model.
     #[error("{}: {}", file.display(), list_data(missing))]
-    Data { file: PathBuf, missing: Vec<MissingData> },
+    Data {
+        /// The model.
+        file: PathBuf,
+        /// All of them.
+        missing: Vec<MissingData>,
+    },
     /// The model was decoded but cannot be compiled: all problems.
     #[error("{}: {}", file.display(), list(problems))]
-    Model { file: PathBuf, problems: Vec<Problem> },
+    Model {
+        /// As it was given.
+        file: PathBuf,
+        /// All of them.
+        problems: Vec<Problem>,
+    },
     /// Code cannot be generated.
     #[error("{0}")]
     Codegen(String),
+    /// What is compiled already cannot be loaded: it is damaged, or for another machine.
+    #[error("{}: {source}", file.display())]
+    Artifact {
+        /// As it was given.
+        file: PathBuf,
+        /// What the runtime says.
+        source: numrsc_runtime::Error,
+    },
+    /// A compiled model refused its inputs, or failed.
+    #[error(transparent)]
+    Run(#[from] numrsc_runtime::Error),
+    /// A run took longer than it may, and was stopped.
+    #[error("the run took longer than {} ms and was stopped", .0.as_millis())]
+    TimedOut(Duration),
+    /// A run was ended by a [`Cancel`](crate::Cancel).
+    #[error("the run was cancelled")]
+    Cancelled,
 }
 
 impl Error {
@@ -30,7 +71,8 @@ impl Error {
         match self {
             Error::Io { .. } => true,
             Error::Data { missing, .. } => missing.iter().all(|m| m.unreadable),
-            Error::Decode { .. } | Error::Model { .. } | Error::Codegen(_) => false,
+            Error::Decode { .. } | Error::Model { .. } | Error::Codegen(_) | Error::Artifact { .. } => false,
+            Error::Run(_) | Error::TimedOut(_) | Error::Cancelled => false,
         }
     }
 }
@@ -38,8 +80,11 @@ impl Error {
 /// An error in a model, or a warning about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// Where it is.
     pub place: Place,
+    /// What is wrong.
     pub message: String,
+    /// What to do about it.
     pub hint: Option<String>,
 }
 
@@ -48,23 +93,28 @@ pub struct Problem {
 pub struct Place {
     /// `main`, `main/#3 loop1.body`, `function my.domain::Relu6`; empty for the model as a whole.
     pub graph: String,
+    /// None if it is about the whole graph.
     pub node: Option<NodePlace>,
 }
 
+/// A node of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePlace {
     /// Position among the nodes of its graph.
     pub index: usize,
     /// May be empty: names of nodes are optional.
     pub name: String,
+    /// The operator, with its operator set.
     pub op_type: String,
 }
 
 impl Problem {
+    /// A problem without a hint.
     pub fn new(place: Place, message: impl Into<String>) -> Problem {
         Problem { place, message: message.into(), hint: None }
     }
 
+    /// The same with a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Problem {
         self.hint = Some(hint.into());
@@ -78,6 +128,7 @@ impl Place {
         Place::default()
     }
 
+    /// A graph by its path.
     pub fn graph(path: impl Into<String>) -> Place {
         Place { graph: path.into(), node: None }
     }

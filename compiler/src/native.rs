@@ -9,7 +9,7 @@ use crate::{
 };
 use numrsc_ir::{DType, Data, Func, Tensor, Type, tensor::room_for};
 use numrsc_runtime::{Context, Model, TensorRef, TensorView};
-use std::{collections::BTreeMap, fs::File, io, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fs::File, path::PathBuf, time::Duration};
 
 /// Compiles a function and runs it once.
 #[derive(Debug)]
@@ -38,18 +38,18 @@ pub fn load_artifact(artifact: &Artifact) -> Result<Model, Error> {
     let name = PathBuf::from(&artifact.manifest.model);
     check_memory(&name, artifact.weights_length())?;
     let failed = |source| Error::Io { file: name.clone(), source };
-    match file_in_memory() {
+    let loaded = match file_in_memory() {
         Some((mut file, path)) => {
             write_into(&mut file, |to| artifact.write_in_place(to)).map_err(failed)?;
             Model::load(path)
         }
         None => {
-            let file = tempfile::NamedTempFile::new().map_err(failed)?;
-            artifact.write(file.path())?;
-            Model::load(file.path())
+            let mut bytes = vec![];
+            artifact.write_to(&mut bytes).map_err(failed)?;
+            Model::from_bytes(&bytes)
         }
-    }
-    .map_err(|e| failed(io::Error::other(e.to_string())))
+    };
+    loaded.map_err(|source| Error::Artifact { file: name.clone(), source })
 }
 
 /// A file that is nowhere but in memory, and how to open it as long as it is open.

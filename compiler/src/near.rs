@@ -13,7 +13,7 @@ pub fn hint<'n>(written: &str, names: impl IntoIterator<Item = &'n str>) -> Stri
 }
 
 /// Edit distance, ignoring case.
-fn distance(a: &str, b: &str) -> usize {
+pub(crate) fn distance(a: &str, b: &str) -> usize {
     let [a, b] = [a, b].map(|text| text.to_lowercase().chars().take(100).collect::<Vec<char>>());
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

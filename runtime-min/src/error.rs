@@ -191,7 +191,8 @@ impl fmt::Display for Error {
             #[cfg(feature = "std")]
             Error::NoExecutableMemory { error } => write!(f, "no executable memory for the compiled code: {error}"),
             Error::InputCount { expected, found, known } => {
-                write!(f, "the model has {expected} inputs ({known}), but {found} were given")
+                let (inputs, were) = (plural(*expected, "input", "inputs"), plural(*found, "was", "were"));
+                write!(f, "the model has {expected} {inputs} ({known}), but {found} {were} given")
             }
             Error::UnknownName { what, name, known } => {
                 write!(f, "the model has no {what} `{name}`; it has {known}")
@@ -203,7 +204,8 @@ impl fmt::Display for Error {
                 write!(f, "`{name}` has elements of type {expected}, but {found} was given")
             }
             Error::Rank { name, expected, found } => {
-                write!(f, "`{name}` has {expected} axes, but {found} were given")
+                let (axes, were) = (plural(*expected, "axis", "axes"), plural(*found, "was", "were"));
+                write!(f, "`{name}` has {expected} {axes}, but {found} {were} given")
             }
             Error::Size { name, axis, expected, found } => {
                 write!(f, "axis {axis} of `{name}` has size {expected}, but {found} was given")
@@ -249,6 +251,10 @@ impl core::error::Error for Error {
             _ => None,
         }
     }
+}
+
+fn plural(count: usize, one: &'static str, many: &'static str) -> &'static str {
+    if count == 1 { one } else { many }
 }
 
 /// Text within an error: a string, or its beginning where there is no allocator.

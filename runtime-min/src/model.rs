@@ -115,6 +115,22 @@ impl Model {
         load(path.as_ref(), true)
     }
 
+    /// A model from the bytes of an artifact, wherever they lie. They are copied to memory of the model's own: weights to where they are aligned, and code to where it may be
+    /// executed, which is never memory that can be written.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Model> {
+        let refused = |_: io::Error| Error::OutOfMemory { bytes: bytes.len() as u64 };
+        // Nothing large is copied in vain.
+        best_version(bytes)?;
+        let mut copy = MmapMut::map_anon(bytes.len()).map_err(refused)?;
+        copy.copy_from_slice(bytes);
+        let whole = copy.make_read_only().map_err(refused)?;
+        let artifact = best_version(&whole)?;
+        let code = executable_copy(artifact.code)?;
+        // SAFETY: `whole`, which all of it is in, is kept along with it. Moving it does not move the mapping.
+        let parts = unsafe { Parts::of(&artifact, code) };
+        Ok(Model::new(Parts { _file: Some(whole), ..parts }))
+    }
+
     /// A model that is part of the program's data, see [`crate::include_artifact`]. Manifest and weights are used where they are; the
     /// code is copied to memory that may be executed.
     pub fn from_static(bytes: &'static [u8]) -> Result<Model> {

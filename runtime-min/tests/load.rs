@@ -114,6 +114,41 @@ fn static_bytes_run() {
 }
 
 #[test]
+fn bytes_from_anywhere_run() {
+    let bytes = small();
+    for shift in [0, 1, 7] {
+        let mut shifted = vec![0; shift];
+        shifted.extend(&bytes);
+        let model = Model::from_bytes(&shifted[shift..]).unwrap();
+        // The model has its own copy.
+        shifted.fill(0xff);
+        let mut context = Context::new(&model).unwrap();
+        model.run_in_order(&mut context, &[TensorRef::new::<f32>(&[], &[0])]).unwrap();
+    }
+    for length in [0, 7, 8, 136, bytes.len() - 1] {
+        assert!(Model::from_bytes(&bytes[..length]).is_err(), "{length}");
+    }
+    let error = Model::from_bytes(&patched(12, &99u32.to_le_bytes())).unwrap_err();
+    assert!(matches!(error, Error::Malformed { .. }), "{error}");
+}
+
+/// As [`code_runs_at_its_entry_and_reads_its_weights`], from memory.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn code_from_bytes_reads_aligned_weights() {
+    let code = [0x48, 0x8b, 0x07, 0x8b, 0x40, 64, 0xc3];
+    let weights = [Piece { offset: 0, bytes: &[1][..] }, Piece { offset: 64, bytes: &[2, 0, 0, 0] }];
+    let builder =
+        Builder { architecture: host(), manifest: &manifest(), code: &code, weights: &weights, additions: &[] };
+    let mut bytes = vec![0];
+    bytes.extend(builder.to_bytes().unwrap());
+    let model = Model::from_bytes(&bytes[1..]).unwrap();
+    drop(bytes);
+    let error = model.run(&mut Context::new(&model).unwrap(), &[]).unwrap_err();
+    assert!(matches!(error, Error::Failed { code: 2, .. }), "{error}");
+}
+
+#[test]
 fn included_bytes_are_aligned() {
     let bytes: &'static [u8] = numrsc_runtime::include_artifact!("load.rs");
     assert_eq!(bytes.as_ptr() as usize % 4096, 0);

@@ -107,7 +107,7 @@ fn wrong_names() {
     manifest.inputs = ports();
     let model = model(&manifest, succeed);
     let error = model.run_in_order(&mut Context::new(&model).unwrap(), &[x]).unwrap_err();
-    assert_eq!(error.to_string(), "the model has 2 inputs (`a`, `b`), but 1 were given");
+    assert_eq!(error.to_string(), "the model has 2 inputs (`a`, `b`), but 1 was given");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn wrong_tensors() {
     check(port(), &[("x", TensorRef::new(&data, &[2, 3]))]).unwrap();
     check(port(), &[("x", TensorRef::raw(DType::F32, &[], &[0, 3]))]).unwrap();
     refused(port(), &[("x", TensorRef::new(&[0.0f64; 6], &[2, 3]))], "`x` has elements of type f32, but f64 was given");
-    refused(port(), &[("x", TensorRef::new(&data, &[6]))], "`x` has 2 axes, but 1 were given");
+    refused(port(), &[("x", TensorRef::new(&data, &[6]))], "`x` has 2 axes, but 1 was given");
     refused(port(), &[("x", TensorRef::new(&data, &[3, 2]))], "axis 1 of `x` has size 3, but 2 was given");
     refused(port(), &[("x", TensorRef::new(&data, &[1, 3]))], "the shape given for `x` has 3 elements, its data has 6");
     refused(

@@ -1,7 +1,7 @@
 //! Exports of NumRs give what NumRs computed, and what it loses in them is reported.
 use bytes::Bytes;
 use numrsc::{
-    Error, npy,
+    Error, Generator, Session, TensorRef, npy,
     onnx::{self, import},
 };
 use numrsc_ir::{DType, Data, Tensor, eval};
@@ -44,6 +44,56 @@ fn samples_compute_what_numrs_computed() {
         count += 1;
     }
     assert_eq!(count, 11);
+}
+
+/// Exported at one batch, run at others: by a session whose first size is open, against the evaluator at that size.
+#[test]
+fn samples_run_at_other_batches_or_say_which_node_cannot() {
+    let mut refused = vec![];
+    for entry in std::fs::read_dir(samples()).unwrap() {
+        let dir = entry.unwrap().path();
+        let (file, name) = (dir.join("model.onnx.json"), dir.file_name().unwrap().to_str().unwrap().to_owned());
+        if !file.exists() {
+            continue;
+        }
+        let model = onnx::load(&file).unwrap();
+        let input = model.graph().input[0].name.clone();
+        let open: std::collections::BTreeMap<_, _> = [((input.clone(), 0), "batch".to_owned())].into();
+        let session = match Session::builder().backend(Generator::Cranelift).open(&input, 0, "batch").load(&file) {
+            Ok(session) => session,
+            Err(Error::Model { problems, .. }) => {
+                let node = problems[0].place.node.as_ref().unwrap();
+                refused.push((name, node.op_type.split(',').next().unwrap().to_owned()));
+                continue;
+            }
+            Err(other) => panic!("{name}: {other}"),
+        };
+        for batch in [1, 5, 32] {
+            let dims = [("batch".to_owned(), batch)].into();
+            let func =
+                import::import(&model, &import::Options { open: open.clone(), dims, ..Default::default() }).unwrap();
+            let shape: Vec<usize> = func
+                .ty(func.params()[0])
+                .as_tensor()
+                .unwrap()
+                .shape
+                .iter()
+                .map(|d| d.as_const().unwrap() as usize)
+                .collect();
+            let x: Vec<f32> =
+                (0..shape.iter().product::<usize>()).map(|i| ((i * 37) % 101) as f32 / 50.0 - 1.0).collect();
+            let got = session.run(&[(&input, TensorRef::new(&x, &shape))]).unwrap();
+            let want = eval(&func, &[Data::Tensor(Tensor::from_f32(&shape, &x))]).unwrap();
+            let (got, want) = (got.at(0).unwrap(), want[0].as_tensor().unwrap());
+            assert_eq!(got.shape(), want.shape(), "{name} at {batch}");
+            for (a, b) in got.as_slice::<f32>().unwrap().iter().zip(want.to_f64s()) {
+                assert!((f64::from(*a) - b).abs() <= 1e-5 + 1e-5 * b.abs(), "{name} at {batch}: {a}, expected {b}");
+            }
+        }
+    }
+    refused.sort();
+    let fixed = [("add", "Add"), ("arith_broadcast", "Div"), ("log_exp", "Mul"), ("reshape", "Reshape")];
+    assert_eq!(refused, fixed.map(|(name, op)| (name.to_owned(), op.to_owned())));
 }
 
 #[test]

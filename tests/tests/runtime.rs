@@ -116,7 +116,7 @@ fn wrong_inputs_are_clear_errors() {
             ("no input `y`", vec![("x", x), ("y", rows)]),
             ("given twice", vec![("x", x), ("x", x)]),
             ("`x` has elements of type", vec![("x", rows), ("rows", rows)]),
-            ("`x` has 2 axes, but 1 were given", vec![("x", TensorRef::new(&X, &[8])), ("rows", rows)]),
+            ("`x` has 2 axes, but 1 was given", vec![("x", TensorRef::new(&X, &[8])), ("rows", rows)]),
             ("axis 1 of `x` has size 4, but 2 was given", vec![("x", TensorRef::new(&X, &[4, 2])), ("rows", rows)]),
             ("the shape given for `x`", vec![("x", TensorRef::new(&X, &[3, 4])), ("rows", rows)]),
             ("index", vec![("x", x), ("rows", TensorRef::new(&[2i64], &[1]))]),

@@ -3,7 +3,7 @@ use super::{BuildArgs, CodeBackend, Failure, ImportArgs, Outcome, outputs, repor
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use numrsc::{
     Program,
-    compile::{self, Codegen, Generator, Options, Phases},
+    compile::{self, Codegen, Generator, Options, Phases, model_name},
     onnx::{Model, import},
     output::{
         artifact::{Artifact, read_artifact},
@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// [default: the model's name with .tune.json, next to it]
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     tune: Option<Option<PathBuf>>,
+    /// Say more of the result
+    #[arg(long, short)]
+    verbose: bool,
     /// Write all there is to know about the result as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -308,13 +311,6 @@ pub(crate) fn build(func: &Func, path: &Path, options: &Options, quiet: bool) ->
     Ok(artifact?)
 }
 
-/// The file's name without the suffix of a model.
-pub(crate) fn model_name(path: &Path) -> String {
-    let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let stem = [".onnx.json", ".onnx", ".json"].iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
-    if stem.is_empty() { "model".to_owned() } else { stem.to_owned() }
-}
-
 /// The file that is written next to the output, and its suffix.
 fn companion(emit: Emit, output: &Path) -> Option<(&'static str, PathBuf)> {
     match emit {
@@ -348,7 +344,7 @@ fn finish(written: &Written<'_>, quiet: bool) -> Result<Outcome, Failure> {
         write_file(file, |to| to.write_all(report.as_bytes()))?;
     }
     if !quiet {
-        report::people(written);
+        report::people(written, written.args.verbose);
     }
     Ok(Outcome::Success)
 }

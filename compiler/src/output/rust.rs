@@ -86,6 +86,7 @@ impl Build {
         self
     }
 
+    /// How much to optimise.
     #[must_use]
     pub fn level(mut self, level: Level) -> Build {
         self.options.passes.level = level;

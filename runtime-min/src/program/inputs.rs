@@ -37,20 +37,48 @@ impl Inputs {
         model.manifest().inputs().zip(files).map(input).collect::<Result<_>>().map(Inputs)
     }
 
-    pub(super) fn zeros(model: &Model) -> Result<Inputs> {
-        let input = |port: Port<'_>| match open_axes(&port).next() {
-            None => {
-                let shape = sizes(&port);
-                Ok((port.dtype, Content { bytes: vec![0; bytes_of(&shape, port.dtype)], start: 0, shape }))
+    /// Inputs that nobody gave, at sizes that suit most models where they are open, and those sizes as text.
+    pub(super) fn zeros(model: &Model) -> Result<(Inputs, String)> {
+        let mut chosen = String::new();
+        let input = |port: Port<'_>| {
+            let mut shape = sizes(&port);
+            for axis in open_axes(&port) {
+                let Some(Dim::Formula(name)) = port.dims.and_then(|mut dims| dims.nth(axis)) else { continue };
+                if name.contains(|c: char| !is_part_of_name(c)) {
+                    return Err(Failure::Usage(format!("at which sizes? --input {}=FILE", port.name)));
+                }
+                shape[axis] = example_size(model, name);
+                let text = format!("{name}={}", shape[axis]);
+                if !chosen.split([' ', ',']).any(|part| part == text) {
+                    chosen += if chosen.is_empty() { " with " } else { ", " };
+                    chosen += &text;
+                }
             }
-            Some(_) => Err(Failure::Usage(format!("at which sizes? --input {}=FILE", port.name))),
+            Ok((port.dtype, Content { bytes: vec![0; bytes_of(&shape, port.dtype)], start: 0, shape }))
         };
-        model.manifest().inputs().map(input).collect::<Result<_>>().map(Inputs)
+        let inputs = model.manifest().inputs().map(input).collect::<Result<_>>().map(Inputs)?;
+        Ok((inputs, chosen))
     }
 
     pub(super) fn tensors(&self) -> Vec<TensorRef<'_>> {
         self.0.iter().map(|(dtype, content)| TensorRef::raw(*dtype, content.elements(), &content.shape)).collect()
     }
+}
+
+/// As `numrsc run` and `bench` choose: 1 for batches, which a name tells or that it is the first axis wherever it is used, 64 for others.
+fn example_size(model: &Model, name: &str) -> usize {
+    let is_named =
+        |dim| matches!(dim, Dim::Formula(text) if text.split(|c| !is_part_of_name(c)).any(|part| part == name));
+    let first_only = model.manifest().inputs().all(|port| {
+        let rank = port.dims.map_or(0, |dims| dims.count());
+        port.dims.into_iter().flatten().enumerate().all(|(axis, dim)| !is_named(dim) || axis == 0 && rank > 1)
+    });
+    let batch = name.as_bytes().windows(5).any(|part| part.eq_ignore_ascii_case(b"batch"));
+    if batch || first_only { 1 } else { 64 }
+}
+
+fn is_part_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// Of any element.

@@ -60,7 +60,10 @@ fn run(model: &Model, arguments: &Arguments) -> Result {
 fn bench(model: &Model, arguments: &Arguments) -> Result {
     const SECOND: u64 = 1_000_000_000;
     let given = arguments.inputs.iter().any(Option::is_some);
-    let inputs = if given { Inputs::read(model, &arguments.inputs)? } else { Inputs::zeros(model)? };
+    let (inputs, sizes) = match given {
+        true => (Inputs::read(model, &arguments.inputs)?, String::new()),
+        false => Inputs::zeros(model)?,
+    };
     let inputs = inputs.tensors();
     let mut context = Context::new(model)?;
     model.run_in_order(&mut context, &inputs)?;
@@ -74,7 +77,7 @@ fn bench(model: &Model, arguments: &Arguments) -> Result {
     times.sort_unstable();
     let milliseconds = |time: u64| format!("{}.{:03} ms", time / 1_000_000, time / 1000 % 1000);
     let (count, fastest, median) = (times.len(), milliseconds(times[0]), milliseconds(times[times.len() / 2]));
-    let text = format!("{count} runs on one thread: fastest {fastest}, median {median}\n");
+    let text = format!("{count} runs{sizes} on one thread: fastest {fastest}, median {median}\n");
     write(File::Standard, &[text.as_bytes()])
 }
 

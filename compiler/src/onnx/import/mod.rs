@@ -2,6 +2,7 @@
 //! and shapes are inferred as nodes are pushed. All problems of a model are reported at once.
 mod context;
 mod names;
+mod open;
 pub mod operand;
 pub mod table;
 
@@ -39,12 +40,20 @@ pub struct Options {
     pub shapes: BTreeMap<String, Vec<DimensionValue>>,
     /// Sizes for named dimensions (`--dim batch=1`).
     pub dims: BTreeMap<String, i64>,
+    /// Names for sizes that the model has as numbers, by input and axis (`--open x:0=batch`).
+    pub open: BTreeMap<(String, usize), String>,
     /// Take a name of a dimension that several inputs use as a different size in each: some exporters reuse names.
     pub distinct_dims: bool,
 }
 
 /// Import a model. The error lists everything that is wrong with it.
 pub fn import(model: &Model, options: &Options) -> Result<Func, Error> {
+    let func = import_once(model, options)?;
+    open::check(model, options)?;
+    Ok(func)
+}
+
+fn import_once(model: &Model, options: &Options) -> Result<Func, Error> {
     let mut sizes = BTreeMap::new();
     let (result, mut problems) = loop {
         let mut importer = Importer::new(model, options, &sizes);
@@ -147,6 +156,7 @@ impl From<&str> for Fail {
 }
 
 const UNDECLARED: &str = "its rank is not declared";
+const DECLARES: &str = "the model declares the shape";
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug)]
@@ -270,16 +280,26 @@ impl<'m> Importer<'m> {
         let labelled = |(i, o): (usize, &ValueInfoProto)| Some((i, labels.get(&o.name)?.clone()));
         func.result_labels = graph.output.iter().enumerate().filter_map(labelled).collect();
         self.check_dims(&func);
-        for name in self.options.shapes.keys().filter(|name| !func.param_names.contains(name)) {
-            let inputs = format!("there are {}", func.param_names.join(", "));
-            let message = format!("no input is called `{name}`, for which a shape was given");
-            self.report(Problem::new(Place::graph("main"), message).hint(inputs));
+        let (shapes, open) = (self.options.shapes.keys(), self.options.open.keys().map(|(input, _)| input));
+        for (name, what) in shapes.map(|name| (name, "a shape")).chain(open.map(|name| (name, "an open size"))) {
+            if !func.param_names.contains(name) {
+                let near = near::hint(name, func.param_names.iter().map(String::as_str));
+                let message = format!("no input is called `{name}`, for which {what} was given");
+                let there_are = format!("there are {}{near}", func.param_names.join(", "));
+                self.report(Problem::new(Place::graph("main"), message).hint(there_are));
+            }
         }
         Ok(func)
     }
 
-    /// The declared type of an input, with the shape that the user gave.
+    /// The declared type of an input, with the shape and the open sizes that the user gave.
     fn input_type(&self, input: &ValueInfoProto) -> Result<TypeProto, String> {
+        let mut ty = self.shaped(input)?;
+        open::name_sizes(&input.name, &mut ty, &self.options.open)?;
+        Ok(ty)
+    }
+
+    fn shaped(&self, input: &ValueInfoProto) -> Result<TypeProto, String> {
         let mut ty = input.r#type.clone().ok_or("it has no type")?;
         let Some(given) = self.options.shapes.get(&input.name) else { return Ok(ty) };
         let Some(TypeValue::Tensor(tensor)) = &mut ty.value else { return Err("only tensors have shapes".into()) };
@@ -293,7 +313,7 @@ impl<'m> Importer<'m> {
             };
             if stated.dim.len() != given.len() || stated.dim.iter().zip(given).any(differs) {
                 let stated = shape_text(stated.dim.iter().map(|d| d.value.as_ref()));
-                return Err(format!("the model declares the shape {stated}, which the one given does not fit"));
+                return Err(format!("{DECLARES} {stated}, which the one given does not fit"));
             }
         }
         let dim = given.iter().map(|d| Dimension::from(d.clone())).collect();
@@ -307,6 +327,9 @@ impl<'m> Importer<'m> {
         let problem = Problem::new(Place::graph("main"), format!("input `{name}`: {message}"));
         self.report(match message {
             UNDECLARED => problem.hint(format!("give its shape: --shape {name}=2,3,batch has two sizes and a name")),
+            _ if message.starts_with(DECLARES) => {
+                problem.hint(format!("--open {name}:0=batch makes its first size open"))
+            }
             _ if is_map => problem.hint("give the model a tensor in its place, one column for each key"),
             _ => problem.hint("inputs are tensors of a known rank, and sequences and optionals of tensors"),
         });
