@@ -1,6 +1,6 @@
 //! `numrsc check`: whether models can be compiled and artifacts are undamaged. Reports every problem at once.
 use super::{
-    Failure, ImportArgs, Outcome, artifact, bytes,
+    Failure, Given, ImportArgs, Outcome, artifact, bytes,
     inspect::weight_bytes,
     plural,
     terminal::{self, say},
@@ -21,8 +21,13 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
+pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Failure> {
     let mut outcome = Outcome::Success;
+    if let [one] = &args.models[..]
+        && let Ok(Some(_)) = read_artifact(one)
+    {
+        given.fit_artifact_at_rest(one)?;
+    }
     let mut report = Vec::new();
     for path in &args.models {
         let file = path.display().to_string();

@@ -1,10 +1,11 @@
 //! `numrsc inspect`: what a model or an artifact takes, gives and is made of.
 use super::{
-    CodeBackend, Failure, ImportArgs, LevelArgs, Outcome, artifact, bytes, table,
+    CodeBackend, Failure, Given, ImportArgs, LevelArgs, Outcome, artifact, bytes, table,
     terminal::{self, say},
 };
 use numrsc::{
     compile::{self, Codegen, Options, Phases},
+    near,
     onnx::{self, Model, import},
     output::artifact::read_artifact,
 };
@@ -77,7 +78,8 @@ fn parse_node(text: &str) -> Result<Node, String> {
 fn find_pass(name: &str) -> Result<&'static Pass, String> {
     pipeline::find(name).ok_or_else(|| {
         let known: Vec<&str> = PIPELINE.iter().map(|pass| pass.name).collect();
-        format!("there is no such pass; known are {}", known.join(", "))
+        let near = near::hint(name, known.iter().copied());
+        format!("there is no such pass{near} (known are {})", known.join(", "))
     })
 }
 
@@ -99,10 +101,11 @@ pub(crate) fn weight_bytes(func: &Func) -> usize {
         .sum()
 }
 
-pub(crate) fn run(args: &Args) -> Result<Outcome, Failure> {
+pub(crate) fn run(args: &Args, given: &Given) -> Result<Outcome, Failure> {
     if let Some(content) = read_artifact(&args.model)? {
         return match &args.format {
             Format { json, ir: false, after: None, explain: None } if !args.dot => {
+                given.fit_artifact_at_rest(&args.model)?;
                 artifact::inspect(&args.model, &content, *json)
             }
             _ => Err(Failure::Usage(format!("{} is an artifact: it has no IR any more", args.model.display()))),

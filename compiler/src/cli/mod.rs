@@ -8,6 +8,7 @@ mod compile;
 mod cut;
 mod info;
 mod inspect;
+mod npz;
 mod outputs;
 mod report;
 mod run;
@@ -24,6 +25,7 @@ use numrsc::{
     deadline::Deadline,
     near,
     onnx::{Model, import, proto::DimensionValue},
+    output::artifact::read_artifact,
 };
 use numrsc_ir::Func;
 use numrsc_passes::{Level, lower};
@@ -67,26 +69,45 @@ impl Given {
 
     /// Refuses options that concern compiling: an artifact is compiled already.
     fn fit_artifact(&self, file: &Path) -> Result<(), Failure> {
-        const OF_COMPILING: [&str; 9] = [
-            "-O",
-            "--without-rule",
-            "--cpu",
-            "--sanitize",
-            "--tolerance",
-            "--jobs",
-            "--no-cache",
-            "--distinct-dims",
-            "--backend",
-        ];
-        match self.0.iter().find(|option| OF_COMPILING.contains(&&option[..])) {
-            None => Ok(()),
-            Some(option) => {
-                let file = file.display();
-                Err(Failure::Usage(format!("{file} is an artifact: it is compiled already, {option} has no meaning")))
+        let without = [&OF_COMPILING[..], &["--distinct-dims", "--backend"]].concat();
+        self.refuse(&without, &format!("{} is an artifact: it is compiled already", file.display()))
+    }
+
+    /// As [`Given::fit_artifact`], of several files, where an option has a meaning if it has one for any of them.
+    fn fit_artifacts(&self, files: &[PathBuf]) -> Result<(), Failure> {
+        for file in files {
+            if read_artifact(file)?.is_none() {
+                return Ok(());
             }
+        }
+        files.first().map_or(Ok(()), |first| self.fit_artifact(first))
+    }
+
+    /// Refuse, of what nothing is run of, also what says at which sizes.
+    fn fit_artifact_at_rest(&self, file: &Path) -> Result<(), Failure> {
+        self.fit_artifact(file)?;
+        self.refuse(
+            &["--dim", "--shape", "--open"],
+            &format!("{} is an artifact: its sizes are its own", file.display()),
+        )
+    }
+
+    /// Refuse what says how to compile, and how compiled code runs.
+    fn fit_reference(&self) -> Result<(), Failure> {
+        let without = [&OF_COMPILING[..], &["--threads"]].concat();
+        self.refuse(&without, "the reference evaluator compiles nothing, and has one thread")
+    }
+
+    fn refuse(&self, options: &[&str], why: &str) -> Result<(), Failure> {
+        match self.0.iter().find(|option| options.contains(&&option[..])) {
+            None => Ok(()),
+            Some(option) => Err(Failure::Usage(format!("{why}, {option} has no meaning"))),
         }
     }
 }
+
+/// Options that say how to compile.
+const OF_COMPILING: [&str; 7] = ["-O", "--without-rule", "--cpu", "--sanitize", "--tolerance", "--jobs", "--no-cache"];
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -166,7 +187,7 @@ fn known_rule(name: &str) -> Result<String, String> {
         true => Ok(name.to_owned()),
         false => {
             let near = near::hint(name, known);
-            Err(format!("there is no such rule{near} (`numrsc inspect MODEL --explain` names those that fire)"))
+            Err(format!("there is no such rule{near} (`numrsc inspect MODEL --explain` lists those that fire)"))
         }
     }
 }
@@ -299,22 +320,29 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 #[derive(Debug, clap::Args)]
 struct ImportArgs {
     /// Fix the size of a named dimension; may be given more than once
-    #[arg(long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
+    #[arg(id = "dim", long = "dim", value_name = "NAME=SIZE", value_parser = parse_dim)]
     dims: Vec<(String, i64)>,
     /// The shape of an input that the model leaves open: sizes, names of sizes, `?` for others; may be given more than
     /// once
-    #[arg(long = "shape", value_name = "NAME=2,3,batch", value_parser = parse_shape)]
+    #[arg(id = "shape", long = "shape", value_name = "NAME=2,3,batch", value_parser = parse_shape)]
     shapes: Vec<(String, Vec<DimensionValue>)>,
+    /// Make a size of an input that the model fixes a named dimension: --open x:0=batch for the first axis of x; may be given more than once
+    #[arg(long, value_name = "NAME:AXIS=DIM", value_parser = parse_open)]
+    open: Vec<Open>,
     /// Treat a dimension name that several inputs share as a different size in each
     #[arg(long)]
     distinct_dims: bool,
 }
+
+/// An input, an axis of it, and the name that its size gets.
+type Open = ((String, usize), String);
 
 impl ImportArgs {
     fn options(&self) -> import::Options {
         import::Options {
             shapes: self.shapes.iter().cloned().collect(),
             dims: self.dims.iter().cloned().collect(),
+            open: self.open.iter().cloned().collect(),
             distinct_dims: self.distinct_dims,
         }
     }
@@ -323,6 +351,9 @@ impl ImportArgs {
     fn fit(&self, artifact: &Manifest<'_>) -> Result<(), Failure> {
         if let Some((name, _)) = self.shapes.first() {
             return Err(Failure::Usage(format!("--shape {name}: the inputs of an artifact have their shapes")));
+        }
+        if let Some(((name, axis), _)) = self.open.first() {
+            return Err(Failure::Usage(format!("--open {name}:{axis}: the inputs of an artifact have their shapes")));
         }
         let open: Vec<&str> = artifact.symbols().collect();
         match self.dims.iter().find(|(name, _)| !open.contains(&&name[..])) {
@@ -340,6 +371,16 @@ fn parse_shape(text: &str) -> Result<(String, Vec<DimensionValue>), String> {
     // Names of inputs may hold anything.
     let (name, shape) = text.rsplit_once('=').ok_or("expected NAME=2,3,batch")?;
     Ok((name.to_string(), import::parse_shape(shape)?))
+}
+
+fn parse_open(text: &str) -> Result<Open, String> {
+    let (place, dim) = text.rsplit_once('=').ok_or("expected NAME:AXIS=DIM")?;
+    let (name, axis) = place.rsplit_once(':').ok_or("expected NAME:AXIS=DIM")?;
+    let axis = axis.parse::<usize>().map_err(|_| format!("`{axis}` is not an axis"))?;
+    match dim.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        true => Ok(((name.to_owned(), axis), dim.to_owned())),
+        false => Err(format!("`{dim}` is not a name for a size: names begin with a letter")),
+    }
 }
 
 fn parse_dim(text: &str) -> Result<(String, i64), String> {
@@ -423,9 +464,9 @@ fn answer(args: &Args, given: &Given) -> u8 {
         Command::Compile(a) => compile::run(a, args.quiet),
         Command::Run(a) => run::run(a, given, args.quiet),
         Command::Bench(a) => bench::run(a, given, args.quiet),
-        Command::Check(a) => check::run(a, args.quiet),
-        Command::Inspect(a) => inspect::run(a),
-        Command::Test(a) => test::run(a, args.quiet),
+        Command::Check(a) => check::run(a, given, args.quiet),
+        Command::Inspect(a) => inspect::run(a, given),
+        Command::Test(a) => test::run(a, given, args.quiet),
         Command::Targets(a) => Ok(targets::run(a, args.quiet)),
         Command::Info(a) => Ok(info::run(a)),
         Command::Completions { shell } => {
@@ -489,6 +530,7 @@ fn bytes(n: usize) -> String {
 /// A time for people.
 fn seconds(t: Duration) -> String {
     match t.as_secs_f64() {
+        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
         s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
         s if s < 1.0 => format!("{:.1} ms", s * 1e3),
         s => format!("{s:.2} s"),

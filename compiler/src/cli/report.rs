@@ -16,48 +16,57 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    time::Duration,
 };
 
-pub(crate) fn people(w: &Written<'_>) {
+/// Five lines at most, or with `verbose` what there is to know.
+pub(crate) fn people(w: &Written<'_>, verbose: bool) {
     let target = w.codegen.backend.target();
     let size = |path: &Path| bytes(file_bytes(path) as usize);
     let cpu = if target.cpu.is_empty() { "any CPU" } else { &target.cpu };
-    say!("{}: {} for {} ({cpu})", w.output.display(), size(w.output), target.triple);
+    let with = w.companion.map(|(kind, file)| format!(", with its {kind} {}", file.display())).unwrap_or_default();
+    say!("{}: {} for {} ({cpu}){with}", w.output.display(), size(w.output), target.triple);
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut row = |name: &str, text: String| rows.push(vec![name.into(), text]);
-    if let Some((kind, file)) = w.companion {
-        row(kind, file.display().to_string());
-    }
     if !w.other_cpus.is_empty() {
         row("versions", format!("also for {}; what follows is about {cpu}", w.other_cpus.join(", ")));
     }
     let lowered = lowered(w);
     let kernels = Kernels::of(w);
-    row("kernels", format!("{} distinct, {}", kernels.distinct, plural(kernels.launches, "launch", "launches")));
-    if let Compiled::Code(artifact) = &w.result
-        && artifact.whole.is_none()
-    {
-        row("code", bytes(artifact.compiled.image.bytes.len()));
-        let cached = artifact.compiled.stats.iter().filter(|f| f.cached && f.same_as.is_none()).count();
-        if cached > 0 {
-            row("cached", format!("{} compiled before", plural(cached, "function was", "functions were")));
-        }
+    let code = match &w.result {
+        Compiled::Code(artifact) if artifact.whole.is_none() => Some(&artifact.compiled),
+        _ => None,
+    };
+    let of_code = code.map(|code| format!("{} of code, ", bytes(code.image.bytes.len()))).unwrap_or_default();
+    let weights = bytes(lowered.weights.size() as usize);
+    let launches = plural(kernels.launches, "launch", "launches");
+    row("kernels", format!("{} distinct, {launches}; {of_code}{weights} of weights", kernels.distinct));
+    let cached = code.map_or(0, |code| code.stats.iter().filter(|f| f.cached && f.same_as.is_none()).count());
+    if verbose && cached > 0 {
+        row("cached", format!("{} compiled before", plural(cached, "function was", "functions were")));
     }
-    if let Some(tuned) = w.tuned {
+    if let (true, Some(tuned)) = (verbose, w.tuned) {
         row("schedules", format!("{} measured, kept in {}", tuned.measured, tuned.file.display()));
     }
-    row("weights", bytes(lowered.weights.size() as usize));
-    if let Some(footprint) = w.footprint {
-        let ram = footprint.ram_bytes.map_or("as the sizes ask for".into(), |n| bytes(n as usize));
-        row("on a device", format!("{} of flash, {ram} of RAM", bytes(footprint.flash_bytes as usize)));
+    let more = if lowered.memory.heap { ", and more, as the data asks for" } else { "" };
+    let memory = Memory::of(w).people() + more;
+    match w.footprint {
+        Some(footprint) => {
+            let ram = footprint.ram_bytes.map_or("as the sizes ask for".into(), |n| bytes(n as usize));
+            row("on a device", format!("{} of flash, {ram} of RAM", bytes(footprint.flash_bytes as usize)));
+            if verbose {
+                row("memory", memory);
+            }
+        }
+        None => row("memory", memory),
     }
-    let memory = Memory::of(w);
-    row("memory", memory.people());
-    if lowered.memory.heap {
-        row("", "and more, as the data asks for".into());
+    let time = |(name, time): &(&str, Duration)| format!("{name} {}", seconds(*time));
+    let all: Duration = w.phases.iter().map(|(_, time)| *time).sum();
+    let longest = w.phases.iter().max_by_key(|(_, time)| *time).map(time).unwrap_or_default();
+    match verbose {
+        true => row("time", w.phases.iter().map(time).collect::<Vec<_>>().join(", ")),
+        false => row("time", format!("{}, most of it {longest}; -v says more", seconds(all))),
     }
-    let phases: Vec<String> = w.phases.iter().map(|(name, t)| format!("{name} {}", seconds(*t))).collect();
-    row("time", phases.join(", "));
     table::print(&rows, "  ");
 }
 
@@ -89,8 +98,7 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
             (None, lowered.module.functions.iter().map(|f| serde_json::json!({ "name": f.name })).collect::<Vec<_>>())
         }
     };
-    let phase =
-        |(name, time): &(&str, std::time::Duration)| serde_json::json!({ "name": name, "seconds": time.as_secs_f64() });
+    let phase = |(name, time): &(&str, Duration)| serde_json::json!({ "name": name, "seconds": time.as_secs_f64() });
     serde_json::json!({
         "model": w.args.model.display().to_string(),
         "output": w.output.display().to_string(),

@@ -24,7 +24,7 @@ use std::{
 pub(crate) struct Args {
     /// An ONNX or NumRs file, or an artifact of `numrsc compile`
     model: PathBuf,
-    /// The value of an input: a .npy file, a .pb file as in ONNX test data, or `zeros` or `random`
+    /// The value of an input: a .npy file, an array of an .npz file as FILE.npz:KEY, a .pb file as in ONNX test data, or `zeros` or `random`
     #[arg(long = "input", value_name = "NAME=FILE", value_parser = values::parse_input)]
     inputs: Vec<(String, PathBuf)>,
     /// Fill the inputs that are not given with random numbers (floats in 0..1, integers 0 or 1) from this seed
@@ -69,6 +69,9 @@ pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Fa
             return Err(Failure::Usage(format!(
                 "{file} is a model: only artifacts have a checksum, --verify has no meaning"
             )));
+        }
+        if args.backend == Some(Backend::Reference) {
+            given.fit_reference()?;
         }
         run_model(args, quiet)?
     };

@@ -1,5 +1,5 @@
 //! `numrsc test`: run standard ONNX test folders.
-use super::{Backend, Failure, LevelArgs, Outcome, TimeArgs, terminal::say};
+use super::{Backend, Failure, Given, LevelArgs, Outcome, TimeArgs, terminal::say};
 use clap::ValueEnum;
 use numrsc::{
     compile,
@@ -77,6 +77,7 @@ impl Args {
         // Tests run side by side already.
         let passes = numrsc_passes::PassOptions {
             level: self.level.level,
+            without: self.level.without_rule.clone(),
             sanitize: self.sanitize,
             jobs: 1,
             ..Default::default()
@@ -86,7 +87,10 @@ impl Args {
     }
 }
 
-pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
+pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Failure> {
+    if args.backend == Backend::Reference {
+        given.fit_reference()?;
+    }
     let mut folders = Vec::new();
     for dir in &args.dirs {
         let before = folders.len();

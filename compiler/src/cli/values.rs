@@ -1,5 +1,5 @@
 //! Inputs of models and artifacts: their types, and values read from files or generated from a seed.
-use super::{Failure, terminal::line};
+use super::{Failure, npz, terminal::line};
 use numrsc::{
     conformance, native, near, npy,
     onnx::{
@@ -175,9 +175,17 @@ pub(crate) fn gather(
 }
 
 fn load(file: &Path, port: &Port) -> Result<Data, String> {
+    let dtype = || port.ty.as_tensor().map(|t| t.dtype).map_err(|e| e.to_string());
     if file.extension().is_some_and(|e| e == "npy") {
-        let dtype = port.ty.as_tensor().map_err(|e| e.to_string())?.dtype;
-        return Ok(Data::Tensor(npy::read(file, dtype)?));
+        return Ok(Data::Tensor(npy::read(file, dtype()?)?));
+    }
+    if let Some((archive, key)) = npz::split(file) {
+        let array = npz::read(&archive, key)?.into();
+        return npy::parse(&array, dtype()?).map(Data::Tensor).map_err(|e| format!("{}: {e}", file.display()));
+    }
+    if file.extension().is_some_and(|e| e == "npz") {
+        let file = file.display();
+        return Err(format!("{file} has several arrays: give one as {file}:KEY"));
     }
     conformance::load_data(file, &port.proto)
 }
