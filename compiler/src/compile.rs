@@ -11,7 +11,7 @@ use numrsc_codegen::{
 use numrsc_ir::{Func, Machine, Op};
 use numrsc_passes::{
     Context,
-    lower::Lowered,
+    emit::Lowered,
     pipeline::{PIPELINE, Pass, Stage, Step},
 };
 use numrsc_runtime::artifact::Architecture;

@@ -7,10 +7,7 @@ use crate::{
     output::files::write_file,
 };
 use numrsc_ir::{Data, Dim, Func, Tensor};
-use numrsc_passes::{
-    Level,
-    lower::{Candidates, Tuning},
-};
+use numrsc_passes::{Candidates, Level, Tuning};
 use numrsc_runtime::{Context, Model};
 use serde::{Deserialize, Serialize};
 use std::{

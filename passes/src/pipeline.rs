@@ -1,20 +1,13 @@
 //! The list of all passes: in which order they run, and why there. What `numrsc inspect --after` knows, what compiling does
 //! and what filetests can name derive from it.
-use crate::{
-    Context, Error, Level, Result,
-    dequantised_products::dequantised_products,
-    egraph::{self, optimise},
-    fold::fold,
-    fold_channel_scale::{self, fold_channel_scale},
-    fourier::{self, fourier},
-    half_to_f32::{self, half_to_f32},
-    layout::layout,
-    literals::literals,
-    lower::{self, Lowered, lower},
-    narrow::narrow,
-    unroll::unroll,
-};
+use numrsc_egraph::{self as egraph, optimise};
+use numrsc_emit::{Lowered, emit};
+use numrsc_facts::{ATTENTION, Context, Error, Level, Result};
 use numrsc_ir::Func;
+use numrsc_tensor::{
+    dequantised_products, fold, fold_channel_scale, fourier, half_to_f32, layout, literals, narrow, unroll,
+    without_odd_blocks,
+};
 use std::borrow::Cow;
 
 /// A pass, a row of [`PIPELINE`].
@@ -165,6 +158,12 @@ fn prune(func: &Func, _: &Context) -> Result<Func> {
     Ok(func.without_dead_nodes())
 }
 
+/// Kernels and the entry function of a verified function.
+pub fn lower(func: &Func, cx: &Context) -> Result<Lowered> {
+    // Blocks that no kernel does are undone here, at every level: functions may come with them.
+    emit(&without_odd_blocks(&func.without_dead_nodes(), cx.machine)?, cx)
+}
+
 /// The pass of this name.
 pub fn find(name: &str) -> Option<&'static Pass> {
     PIPELINE.iter().find(|pass| pass.name == name)
@@ -173,7 +172,7 @@ pub fn find(name: &str) -> Option<&'static Pass> {
 /// The names of everything that can be left out, to see what it is worth.
 pub fn optional_names() -> Vec<&'static str> {
     let passes = PIPELINE.iter().filter(|p| p.is_optional()).map(|p| p.name);
-    egraph::rule_names().into_iter().chain(passes).chain([lower::ATTENTION]).collect()
+    egraph::rule_names().into_iter().chain(passes).chain([ATTENTION]).collect()
 }
 
 impl Pass {

@@ -44,7 +44,7 @@ fn work(count: usize) -> Vec<(&'static str, u64)> {
     let (func, report) = optimise_and_report(&func, cx).unwrap_or_else(|e| panic!("{count} blocks: {e}"));
     let func = of(fold_channel_scale(&func, cx).and_then(|f| fold(&f, cx)).and_then(|f| narrow(&f, cx)));
     let func = of(layout(&func, cx));
-    let lowered = lower::lower(&func, cx).unwrap_or_else(|e| panic!("{count} blocks: {e}"));
+    let lowered = lower(&func, cx).unwrap_or_else(|e| panic!("{count} blocks: {e}"));
     let lines = lowered.module.functions.iter().map(|f| f.to_string().lines().count() as u64);
     vec![
         ("nodes after folding", folded as u64),

@@ -7,7 +7,7 @@ use numrsc_ir::{
     Data, Func, Tensor, TensorType,
     kernel::interp::run::{Filled, Output, run},
 };
-use numrsc_passes::{Level, lower::Lowered};
+use numrsc_passes::{Level, emit::Lowered};
 use numrsc_runtime::Context;
 
 pub const GENERATORS: [Generator; 2] = [Generator::Llvm, Generator::Cranelift];

@@ -5,10 +5,7 @@
 //! `NUMRSC_RANDOM_COUNT` is how many functions to make, `NUMRSC_RANDOM_FIRST` the first seed.
 use numrsc::compile::{Generator, Options};
 use numrsc_ir::{Data, Func, Machine, Tensor, Type, Value, eval::eval};
-use numrsc_passes::{
-    Context,
-    lower::{TOLERANCE, lower},
-};
+use numrsc_passes::{Context, TOLERANCE, lower};
 use numrsc_tests::{
     generate::{self, Config},
     judge::{self, Count, Judge},

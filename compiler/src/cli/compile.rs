@@ -115,7 +115,7 @@ pub(crate) struct Written<'a> {
 /// Text needs no code.
 pub(crate) enum Compiled<'a> {
     Code(&'a Artifact),
-    Text(&'a numrsc_passes::lower::Lowered),
+    Text(&'a numrsc_passes::emit::Lowered),
 }
 
 pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {

@@ -28,7 +28,7 @@ use numrsc::{
     output::artifact::read_artifact,
 };
 use numrsc_ir::Func;
-use numrsc_passes::{Level, lower};
+use numrsc_passes::{Level, TOLERANCE};
 use numrsc_runtime::Manifest;
 use std::{
     num::NonZeroUsize,
@@ -225,7 +225,7 @@ struct BuildArgs {
     /// Rounding error that a convolution or product may add, relative to its largest sum of magnitudes. 0: plain sums
     /// only (no Winograd, no Fourier transform, no channel scales in weights), and every operation on 16-bit floats
     /// rounds; 2e-5: also Winograd F(4x4, 3x3)
-    #[arg(long, value_name = "REL", default_value_t = lower::TOLERANCE, value_parser = parse_tolerance)]
+    #[arg(long, value_name = "REL", default_value_t = TOLERANCE, value_parser = parse_tolerance)]
     tolerance: f64,
     /// Threads that compile [default: all cores]
     #[arg(long, value_name = "N")]

@@ -11,7 +11,7 @@ use numrsc_ir::{
     dim::Sym,
     kernel::{Kind, Module},
 };
-use numrsc_passes::lower::{Lowered, MemoryPlan, THREADS};
+use numrsc_passes::emit::{Lowered, MemoryPlan, THREADS};
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},

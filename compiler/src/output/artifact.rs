@@ -9,7 +9,7 @@ use crate::{
 use bytes::Bytes;
 use numrsc_codegen::{Compiled, llvm::Llvm};
 use numrsc_ir::{Dim, Func, Tensor, Type, Value, dim::Sym, types::Elem};
-use numrsc_passes::lower::{self, Lowered, MemoryPlan};
+use numrsc_passes::emit::{self, Lowered, MemoryPlan};
 use numrsc_runtime::artifact::{
     Addition, Architecture, Builder, Content, DimSpec, KernelSpec, LabelsSpec, ManifestSpec, Piece, PortSpec,
     PortTypeSpec, SizeSpec,
@@ -33,7 +33,7 @@ pub struct Artifact {
 
 /// A constant of a model, in the order in which code reads it.
 #[derive(Clone, Copy, Debug)]
-pub struct Weight<'a>(&'a lower::Stored);
+pub struct Weight<'a>(&'a emit::Stored);
 
 impl Content for Weight<'_> {
     fn length(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! The C header that goes with an object: the names in it, and where all sizes are fixed, a function that runs the model without any runtime.
 use super::artifact::Artifact;
-use numrsc_passes::lower;
+use numrsc_passes::emit;
 use numrsc_runtime::{
     DType,
     artifact::{DATA_ALIGN, DimSpec, FORMAT_VERSION, LabelsSpec, PortSpec, PortTypeSpec},
@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
         if manifest.needs_heap {
             return None;
         }
-        let arena = artifact.memory().arena_bytes(&|s| (**s == *lower::THREADS).then_some(1))?;
+        let arena = artifact.memory().arena_bytes(&|s| (**s == *emit::THREADS).then_some(1))?;
         let tensors = |ports: &[PortSpec], kind: &str| -> Option<Vec<Tensor>> {
             let tensors: Vec<Tensor> = ports.iter().map(|port| Tensor::of(port, kind)).collect::<Option<_>>()?;
             let distinct: std::collections::BTreeSet<&str> = tensors.iter().map(|t| &t.name[..]).collect();

@@ -19,7 +19,7 @@ use crate::{
     onnx::{self, import},
 };
 use numrsc_codegen::llvm::{Service, VARIABLE};
-use numrsc_passes::{Level, lower};
+use numrsc_passes::{Level, emit};
 use numrsc_runtime::{
     DType,
     artifact::{DATA_ALIGN, DimSpec, LabelsSpec, PortSpec, PortTypeSpec},
@@ -334,7 +334,7 @@ fn memory_bytes(artifact: &Artifact, inputs: &[Port], outputs: &[Port]) -> Optio
     if artifact.manifest.needs_heap {
         return None;
     }
-    let arena = artifact.memory().arena_bytes(&|s| (**s == *lower::THREADS).then_some(1))?;
+    let arena = artifact.memory().arena_bytes(&|s| (**s == *emit::THREADS).then_some(1))?;
     let mut table = 0;
     for port in inputs.iter().chain(outputs) {
         let Shape::Fixed(sizes) = &port.shape else { return None };

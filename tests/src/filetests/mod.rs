@@ -18,7 +18,7 @@ use numrsc_ir::{
 };
 use numrsc_passes::{
     Context, egraph,
-    lower::Lowered,
+    emit::Lowered,
     pipeline::{Pass, Stage},
 };
 use std::{

@@ -1,0 +1,21 @@
+//! Kinds of ops that several passes treat alike.
+use numrsc_ir::Op;
+
+/// Ops that only choose which element of their operand to read.
+pub fn is_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. })
+}
+
+/// Ops whose kernels can compute what becomes of their result.
+pub fn is_product(op: &Op) -> bool {
+    match op {
+        Op::Contract { .. } | Op::Conv { .. } => true,
+        Op::Window { size, .. } => !size.is_empty(),
+        _ => false,
+    }
+}
+
+/// Ops that happen at their place in the entry function although they have no buffer.
+pub fn is_statement(op: &Op) -> bool {
+    matches!(op, Op::Bind { .. })
+}

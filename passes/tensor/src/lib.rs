@@ -1,0 +1,21 @@
+//! Passes from tensor IR to tensor IR, beside the rules of the e-graph.
+mod aside;
+mod fold;
+pub mod fold_channel_scale;
+pub mod fourier;
+pub mod half_to_f32;
+mod layout;
+mod literals;
+mod quantised;
+mod rebuild;
+mod unroll;
+
+pub use aside::put_aside;
+pub use fold::fold;
+pub use fold_channel_scale::fold_channel_scale;
+pub use fourier::fourier;
+pub use half_to_f32::half_to_f32;
+pub use layout::{layout, without_odd_blocks};
+pub use literals::literals;
+pub use quantised::{dequantised_products, narrow};
+pub use unroll::unroll;
