@@ -1,7 +1,7 @@
 //! The messages of `onnx-ml.proto` and `onnx-data.proto`, written by hand so that no `protoc` is needed.
 //!
 //! Bytes are `Bytes`, so decoding a mapped file copies no weights. All fields of IR version 14 (ONNX 1.23) are here, also those that change nothing that is
-//! computed: prost skips what it does not know, and what is skipped when read would be missing in what is [written](super::write).
+//! computed: prost skips what it does not know, and what is skipped when read would be missing in what is written (`write`).
 //! Free text that exporters fill carelessly is `Bytes`, because one Latin-1 letter in a comment must not make a
 //! model unreadable. Names are `String`: a name that is not UTF-8 is refused.
 use bytes::Bytes;
