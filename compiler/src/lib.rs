@@ -58,6 +58,7 @@ pub mod near;
 pub mod npy;
 #[doc(hidden)]
 pub mod onnx;
+pub mod optimize;
 #[doc(hidden)]
 pub mod output;
 #[doc(hidden)]

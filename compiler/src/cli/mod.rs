@@ -9,6 +9,7 @@ mod cut;
 mod info;
 mod inspect;
 mod npz;
+mod optimize;
 mod outputs;
 mod report;
 mod run;
@@ -116,6 +117,7 @@ enum Command {
     Bench(bench::Args),
     Check(check::Args),
     Inspect(inspect::Args),
+    Optimize(optimize::Args),
     Test(test::Args),
     Targets(targets::Args),
     Info(info::Args),
@@ -466,6 +468,7 @@ fn answer(args: &Args, given: &Given) -> u8 {
         Command::Bench(a) => bench::run(a, given, args.quiet),
         Command::Check(a) => check::run(a, given, args.quiet),
         Command::Inspect(a) => inspect::run(a, given),
+        Command::Optimize(a) => optimize::run(a, args.quiet),
         Command::Test(a) => test::run(a, given, args.quiet),
         Command::Targets(a) => Ok(targets::run(a, args.quiet)),
         Command::Info(a) => Ok(info::run(a)),

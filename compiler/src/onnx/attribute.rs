@@ -85,7 +85,7 @@ impl AttributeProto {
         self.g.as_deref().into_iter().chain(&self.graphs)
     }
 
-    pub(super) fn subgraphs_mut(&mut self) -> impl Iterator<Item = &mut GraphProto> {
+    pub(crate) fn subgraphs_mut(&mut self) -> impl Iterator<Item = &mut GraphProto> {
         self.g.as_deref_mut().into_iter().chain(&mut self.graphs)
     }
 }

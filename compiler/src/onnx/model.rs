@@ -79,6 +79,10 @@ impl Model {
         &self.proto
     }
 
+    pub fn into_proto(self) -> ModelProto {
+        self.proto
+    }
+
     /// The main graph. Nodes are in topological order, here and in all graphs inside.
     ///
     /// # Panics

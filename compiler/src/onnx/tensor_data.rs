@@ -99,6 +99,11 @@ pub(super) fn stored(proto: &TensorProto) -> Result<Option<Bytes>, String> {
     bytes().map_err(|e: String| format!("tensor `{}`: {e}", super::short(&proto.name)))
 }
 
+/// The type and values of a tensor alone.
+pub(crate) fn values_of(proto: &TensorProto) -> TensorProto {
+    TensorProto { name: String::new(), doc_string: Bytes::new(), metadata_props: vec![], ..proto.clone() }
+}
+
 /// All of a tensor but its values.
 pub(super) fn without_values(proto: &TensorProto) -> TensorProto {
     TensorProto {

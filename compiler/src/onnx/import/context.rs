@@ -200,7 +200,7 @@ fn named(attribute: &str, known: &[&str]) -> bool {
 }
 
 /// Names that a graph uses without defining them.
-fn free_names<'m>(graph: &'m GraphProto, out: &mut BTreeSet<&'m str>) {
+pub(crate) fn free_names<'m>(graph: &'m GraphProto, out: &mut BTreeSet<&'m str>) {
     let mut local: BTreeSet<&str> = graph.input.iter().map(|i| i.name.as_str()).collect();
     local.extend(graph.initializer.iter().map(|t| t.name.as_str()));
     local.extend(graph.sparse_initializer.iter().filter_map(|t| t.values.as_ref()).map(|t| t.name.as_str()));

@@ -23,12 +23,14 @@ use numrsc_ir::{
     DType, Dim, Elem, Func, Tensor, Type,
     build::{Graph, X},
     dim::Sym,
+    known::Known,
 };
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
+pub(crate) use context::free_names;
 pub use context::{Ctx, Inputs};
 use names::Names;
 pub use table::{OnnxOp, Outputs};
@@ -81,6 +83,27 @@ fn import_once(model: &Model, options: &Options) -> Result<Func, Error> {
             Err(Error::Model { file: file(), problems: missing.chain(problems).collect() })
         }
     }
+}
+
+/// What importing found out about a value.
+#[derive(Clone, Debug)]
+pub struct Fact {
+    pub ty: Type,
+    /// Of small tensors of integers.
+    pub known: Option<Known>,
+}
+
+/// By the path of a graph, as [`Place`] has it, and by name.
+pub type Facts = HashMap<String, HashMap<String, Fact>>;
+
+/// What is known of the values of a model, as far as its nodes are understood, and why the others are not.
+pub fn facts(model: &Model, options: &Options) -> (Facts, Vec<Problem>) {
+    let sizes = BTreeMap::new();
+    let mut importer = Importer::new(model, options, &sizes);
+    importer.facts = Some(RefCell::default());
+    // What fails is among the problems.
+    let _ = importer.main();
+    (importer.facts.take().unwrap_or_default().into_inner(), importer.problems.into_inner())
 }
 
 /// A shape as people write it: sizes, names of sizes, and `?` for what has neither, with commas between them.
@@ -219,6 +242,8 @@ struct Importer<'m> {
     sizes: &'m BTreeMap<Sym, i64>,
     /// More of them.
     found: RefCell<BTreeMap<Sym, i64>>,
+    /// If they are asked for.
+    facts: Option<RefCell<Facts>>,
 }
 
 impl<'m> Importer<'m> {
@@ -234,11 +259,20 @@ impl<'m> Importer<'m> {
             names: RefCell::default(),
             sizes,
             found: RefCell::default(),
+            facts: None,
         }
     }
 
     fn report(&self, problem: Problem) {
         self.problems.borrow_mut().push(problem);
+    }
+
+    /// Keep what is known of a value. Graphs of loops are imported until their types have settled, so the last word counts.
+    fn note(&self, path: &str, name: &str, x: X<'_>) {
+        if let Some(facts) = &self.facts {
+            let fact = Fact { ty: x.ty(), known: x.known() };
+            facts.borrow_mut().entry(path.to_owned()).or_default().insert(name.to_owned(), fact);
+        }
     }
 
     fn main(&self) -> Result<Func, Fail> {
@@ -263,6 +297,9 @@ impl<'m> Importer<'m> {
                 .and_then(|ty| g.param(self.with_sizes(&ty)).map_err(|e| e.to_string()))
                 .map(|x| if is_optional(input.r#type.as_ref()) { x.as_optional() } else { x })
                 .map_err(|e| self.report_input(input, &e));
+            if let Ok(x) = param {
+                self.note("main", &input.name, x);
+            }
             scope.insert(&input.name, Bound::of(param.ok()));
             if self.options.distinct_dims {
                 self.taken.borrow_mut().extend(self.symbols.take().into_values());
@@ -452,6 +489,9 @@ impl<'m> Importer<'m> {
             });
             let given = outputs.into_iter().chain(std::iter::repeat(None));
             for (name, x) in node.output.iter().zip(given).filter(|(name, _)| !name.is_empty()) {
+                if let Some(x) = x {
+                    self.note(path, name, x);
+                }
                 scope.insert(name, Bound::of(x));
             }
         }

@@ -73,7 +73,7 @@ pub fn to_bytes(model: &Model) -> Result<Vec<u8>> {
 }
 
 /// The messages of a model with the values of all tensors in them, which are views of the files that they come from.
-fn whole(model: &Model) -> Result<ModelProto> {
+pub(crate) fn whole(model: &Model) -> Result<ModelProto> {
     let mut proto = model.proto().clone();
     let mut problems = Vec::new();
     if let Some(version) = proto.ir_version.filter(|&version| version > NEWEST_IR) {
