@@ -83,6 +83,10 @@ const MOST_ROUNDS: usize = 50;
 pub fn optimize(model: &Model, options: &Options) -> Result<Optimized> {
     let mut proto = write::whole(model)?;
     let mut applied = BTreeMap::new();
+    if !options.import.open.is_empty() {
+        // The error names the node that fixes a size.
+        import::import(model, &options.import)?;
+    }
     let (_, notes) = import::facts(model, &options.import);
     let sizes_given = !options.import.dims.is_empty() || !options.import.shapes.is_empty();
     let wrong: Vec<Problem> = notes.iter().filter(|p| sizes_given && p.place.node.is_none()).cloned().collect();
@@ -213,8 +217,14 @@ fn fix_sizes(proto: &mut ModelProto, given: &import::Options) {
             let dim = shape.iter().map(|d| d.clone().into()).collect();
             t.shape = Some(crate::onnx::proto::TensorShapeProto { dim });
         }
+        for (axis, dim) in t.shape.iter_mut().flat_map(|s| s.dim.iter_mut().enumerate()) {
+            if let Some(name) = given.open.get(&(input.name.clone(), axis)) {
+                dim.value = Some(DimensionValue::Param(name.clone()));
+            }
+        }
     }
-    if !given.shapes.is_empty() {
+    if !given.shapes.is_empty() || !given.open.is_empty() {
+        // What was inferred from other sizes is not true any more.
         graph.value_info.clear();
         let clear = |t: &mut TypeProto| {
             if let Some(TypeValue::Tensor(t)) = &mut t.value {
