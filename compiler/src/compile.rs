@@ -1,7 +1,10 @@
 //! From a function of the tensor IR to an artifact: the walk along the pipeline, then code generation.
 use crate::{
     Error, Result, near,
-    output::artifact::{Artifact, manifest},
+    output::{
+        artifact::{Artifact, manifest},
+        names,
+    },
 };
 use numrsc_codegen::{
     Backend, Compiled, Target,
@@ -47,6 +50,8 @@ pub struct Options {
     pub cpu: String,
     /// What passes may do.
     pub passes: numrsc_passes::PassOptions,
+    /// Leave out the names of the model's nodes, from messages as well. Code and weights are the same.
+    pub strip_names: bool,
     /// A directory that keeps compiled kernels.
     pub cache: Option<PathBuf>,
 }
@@ -58,6 +63,7 @@ impl Default for Options {
             triple: String::new(),
             cpu: "native".into(),
             passes: numrsc_passes::PassOptions::default(),
+            strip_names: false,
             cache: None,
         }
     }
@@ -223,6 +229,7 @@ pub fn generate(
     mut phases: Phases,
 ) -> Result<Artifact> {
     let start = Instant::now();
+    let with_names = !options.strip_names;
     let target = codegen.backend.target();
     let architecture = Architecture::ALL
         .into_iter()
@@ -230,7 +237,7 @@ pub fn generate(
         .ok_or_else(|| Error::Codegen(format!("there are no artifacts for `{}`", target.triple)))?;
     if !target.has_artifacts() {
         let compiled = Compiled::without_code(&lowered.module).map_err(|e| Error::Codegen(e.to_string()))?;
-        let manifest = manifest(func, name, codegen, &lowered, &compiled);
+        let manifest = manifest(func, name, codegen, &lowered, &compiled, with_names);
         return Ok(Artifact {
             manifest,
             architecture,
@@ -251,8 +258,10 @@ pub fn generate(
     }
     let compiled = compiled.map_err(|e| Error::Codegen(e.to_string()))?;
     phases.push(("generate", start.elapsed()));
-    let manifest = manifest(func, name, codegen, &lowered, &compiled);
-    Ok(Artifact { manifest, architecture, lowered, compiled, additions: vec![], whole: None, phases })
+    let manifest = manifest(func, name, codegen, &lowered, &compiled, with_names);
+    let names = if with_names { names::section(&lowered) } else { Ok(None) };
+    let additions = names.map_err(|e| Error::Codegen(e.to_string()))?.into_iter().collect();
+    Ok(Artifact { manifest, architecture, lowered, compiled, additions, whole: None, phases })
 }
 
 /// The file's name without what says that it is a model.

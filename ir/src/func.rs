@@ -194,6 +194,12 @@ impl Func {
 
     /// Append the nodes of another function, with these values for its parameters; gives its results.
     pub fn inline(&mut self, part: &Func, inputs: &[Value]) -> Result<Vec<Value>> {
+        let placed = self.inline_nodes(part, inputs)?;
+        Ok(part.results.iter().map(|r| placed[r.0 as usize]).collect())
+    }
+
+    /// The same; gives the values that all nodes of the other function became.
+    pub fn inline_nodes(&mut self, part: &Func, inputs: &[Value]) -> Result<Vec<Value>> {
         let mut placed: Vec<Value> = Vec::with_capacity(part.nodes.len());
         for (v, node) in part.values() {
             let value = match &node.op {
@@ -207,7 +213,7 @@ impl Func {
             placed.push(value);
         }
         self.add_folded(&part.folded);
-        Ok(part.results.iter().map(|r| placed[r.0 as usize]).collect())
+        Ok(placed)
     }
 
     /// The symbols that a node introduces: those in its type or attributes that nothing before it mentions.

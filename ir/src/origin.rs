@@ -62,11 +62,12 @@ impl Origins {
         }
     }
 
-    /// The same nodes as what a rule or pass moved to a value that they did not give.
+    /// The same nodes as what a rule or pass moved to a value that they did not give. Of several moves the first counts.
     #[must_use]
     pub fn moved_by(&self, rule: &str) -> Origins {
         let rule: Arc<str> = rule.into();
-        self.iter().map(|o| Origin { moved_by: Some(rule.clone()), ..o.clone() }).collect()
+        let moved = |o: &Origin| Origin { moved_by: o.moved_by.clone().or_else(|| Some(rule.clone())), ..o.clone() };
+        self.iter().map(moved).collect()
     }
 
     /// ` from [Conv "conv1", Relu "relu1"]`, or nothing.

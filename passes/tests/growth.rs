@@ -50,7 +50,7 @@ fn work(count: usize) -> Vec<(&'static str, u64)> {
         ("nodes after folding", folded as u64),
         ("terms and steps of the optimiser", report.work),
         ("nodes before lowering", func.nodes().len() as u64),
-        ("launches", lowered.launches() as u64),
+        ("launches", lowered.launches.len() as u64),
         ("lines of kernels", lines.sum()),
     ]
 }

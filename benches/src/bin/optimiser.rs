@@ -87,7 +87,7 @@ fn lowered(folder: &Path, level: Level) -> Result<Lowered> {
     let mut phases = Phases::new();
     let lowered = compile::lower(&func, &codegen, &options, &mut phases).map_err(|e| failed(e.to_string()))?;
     let optimising = phases.iter().filter(|(name, _)| *name == "optimise").map(|(_, t)| *t).sum();
-    Ok(Lowered { kernels: lowered.launches(), moved: lowered.moved, optimising })
+    Ok(Lowered { kernels: lowered.launches.len(), moved: lowered.moved, optimising })
 }
 
 /// The nodes of each model, and those that ONNX Runtime's extended optimisation leaves.

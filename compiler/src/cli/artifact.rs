@@ -5,7 +5,7 @@ use super::{
 };
 use numrsc_runtime::{
     Artifact, Manifest, Model,
-    artifact::{Labels, Port, Size},
+    artifact::{Labels, List, NodeNames, Port, Size},
 };
 use serde_json::json;
 use std::path::Path;
@@ -15,6 +15,7 @@ pub(crate) fn check(path: &Path, content: &[u8], quiet: bool) -> (bool, serde_js
     let file = path.display().to_string();
     let versions = versions(content).and_then(|versions| {
         versions.iter().try_for_each(Artifact::verify_weights)?;
+        versions.iter().try_for_each(|version| version.names().map(drop))?;
         Ok(versions)
     });
     let versions = match versions {
@@ -98,6 +99,41 @@ fn people(path: &Path, artifact: &Artifact<'_>) {
         })
         .collect();
     table::print(&rows, "  ");
+    if let Ok(Some(names)) = artifact.names() {
+        print_names(artifact, &names);
+    }
+}
+
+/// What the launches are for.
+fn print_names(artifact: &Artifact<'_>, names: &NodeNames<'_>) {
+    let nodes: Vec<String> = names.nodes().map(|n| format!("{} ({})", n.name, n.operator)).collect();
+    let list = |numbers: List<'_, u32>| {
+        let names: Vec<&str> = numbers.map(|n| nodes[n as usize].as_str()).collect();
+        names.join(", ")
+    };
+    let kernels: Vec<&str> = artifact.manifest.kernels().map(|k| k.name).collect();
+    say!("\nlaunches ({})", names.launches().len());
+    let kernel = |number: u32| kernels.get(number as usize).copied().unwrap_or("?").to_owned();
+    let rows: Vec<Vec<String>> = names.launches().map(|l| vec![kernel(l.kernel), list(l.nodes)]).collect();
+    table::print(&rows, "  ");
+    for (title, numbers) in [("computed by the entry", names.entry()), ("folded", names.folded())] {
+        if numbers.len() > 0 {
+            say!("\n{title} ({})\n  {}", numbers.len(), list(numbers));
+        }
+    }
+}
+
+/// The same for programs; nothing if the names were left out.
+fn names_json(artifact: &Artifact<'_>) -> serde_json::Value {
+    let Ok(Some(names)) = artifact.names() else { return serde_json::Value::Null };
+    let nodes: Vec<&str> = names.nodes().map(|n| n.name).collect();
+    let list = |numbers: List<'_, u32>| numbers.map(|n| nodes[n as usize]).collect::<Vec<_>>();
+    json!({
+        "nodes": names.nodes().map(|n| json!({ "name": n.name, "operator": n.operator })).collect::<Vec<_>>(),
+        "launches": names.launches().map(|l| json!({ "function": l.kernel, "nodes": list(l.nodes) })).collect::<Vec<_>>(),
+        "computed_by_entry": list(names.entry()),
+        "folded": list(names.folded()),
+    })
 }
 
 fn labels_json(labels: Labels<'_>) -> serde_json::Value {
@@ -148,6 +184,7 @@ fn describe_version(artifact: &Artifact<'_>) -> serde_json::Value {
         "arena": size(m.arena()),
         "peak": size(m.peak()),
         "needs_heap": m.needs_heap(),
+        "names": names_json(artifact),
         "functions": m.kernels().map(|k| json!({ "name": k.name, "offset": k.offset, "bytes": k.length })).collect::<Vec<_>>(),
     })
 }

@@ -48,6 +48,9 @@ pub(crate) struct Args {
     /// Say more of the result
     #[arg(long, short)]
     verbose: bool,
+    /// Leave out the names of the model's nodes, which the artifact and messages of failed runs have otherwise
+    #[arg(long)]
+    strip_names: bool,
     /// Write all there is to know about the result as JSON
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -129,6 +132,7 @@ pub(crate) fn run(args: &Args, quiet: bool) -> Result<Outcome, Failure> {
         (backend, _) => backend.generator(),
     };
     let mut options = args.build.options(generator, target, quiet);
+    options.strip_names = args.strip_names;
     // All but the last: what is reported is the version for the best of them.
     let mut other_cpus: Vec<String> = options.cpu.split(',').map(str::to_owned).collect();
     options.cpu = other_cpus.pop().unwrap_or_default();

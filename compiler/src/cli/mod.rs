@@ -252,6 +252,7 @@ impl BuildArgs {
                 tuning: None,
                 jobs: self.jobs.map_or(0, NonZeroUsize::get),
             },
+            strip_names: false,
             cache: if self.no_cache { None } else { cache_directory(quiet) },
         };
         let (options, why) = options.settled();
@@ -334,6 +335,10 @@ struct ImportArgs {
     /// Treat a dimension name that several inputs share as a different size in each
     #[arg(long)]
     distinct_dims: bool,
+    /// Make a value of the model an output as well, a tensor or what a node gives, by its name; may be given more than
+    /// once
+    #[arg(long, value_name = "NODE")]
+    keep: Vec<String>,
 }
 
 /// An input, an axis of it, and the name that its size gets.
@@ -346,6 +351,7 @@ impl ImportArgs {
             dims: self.dims.iter().cloned().collect(),
             open: self.open.iter().cloned().collect(),
             distinct_dims: self.distinct_dims,
+            keep: self.keep.clone(),
         }
     }
 
@@ -356,6 +362,11 @@ impl ImportArgs {
         }
         if let Some(((name, axis), _)) = self.open.first() {
             return Err(Failure::Usage(format!("--open {name}:{axis}: the inputs of an artifact have their shapes")));
+        }
+        if let Some(name) = self.keep.first() {
+            return Err(Failure::Usage(format!(
+                "--keep {name}: an artifact has its outputs; give the option to numrsc compile"
+            )));
         }
         let open: Vec<&str> = artifact.symbols().collect();
         match self.dims.iter().find(|(name, _)| !open.contains(&&name[..])) {

@@ -8,6 +8,7 @@ use super::{
 };
 use numrsc::onnx::import::shape_text;
 use numrsc_ir::{
+    Origin, Origins,
     dim::Sym,
     kernel::{Kind, Module},
 };
@@ -115,6 +116,8 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
             "dims": import.dims,
             "shapes": import.shapes.iter().map(|(name, s)| (name, shape_text(s.iter().map(Some)))).collect::<BTreeMap<_, _>>(),
             "distinct_dims": import.distinct_dims,
+            "keep": import.keep,
+            "strip_names": w.options.strip_names,
             "level": w.options.passes.level as u8,
             "without_rules": w.options.passes.without,
             "sanitize": w.options.passes.sanitize,
@@ -128,6 +131,12 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
         "kernels": functions,
         "distinct_kernels": kernels.distinct,
         "launches": kernels.launches,
+        "launched": lowered.launches.iter().map(|l| serde_json::json!({
+            "kernel": lowered.module.functions[l.kernel.0 as usize].name,
+            "nodes": nodes(&l.origins),
+        })).collect::<Vec<_>>(),
+        "computed_by_entry": nodes(&lowered.by_entry),
+        "folded": nodes(&lowered.folded),
         "moved_bytes": lowered.moved,
         "code_bytes": code,
         "flash_bytes": w.footprint.map(|f| f.flash_bytes),
@@ -144,6 +153,12 @@ pub(crate) fn json(w: &Written<'_>) -> serde_json::Value {
         },
         "phases": w.phases.iter().map(phase).collect::<Vec<_>>(),
     })
+}
+
+/// Nodes of the model, with the rule or pass that moved each, if one did.
+fn nodes(origins: &Origins) -> Vec<serde_json::Value> {
+    let row = |o: &Origin| serde_json::json!({ "node": &*o.node, "operator": &*o.operator, "moved_by": o.moved_by.as_deref() });
+    origins.iter().map(row).collect()
 }
 
 fn lowered<'a>(w: &'a Written<'_>) -> &'a Lowered {
@@ -171,7 +186,7 @@ impl Kernels {
             Compiled::Text(_) => true,
         };
         let kernels = module.functions.iter().enumerate().filter(|(i, f)| f.kind == Kind::Kernel && own(*i));
-        Kernels { distinct: kernels.count(), launches: lowered(w).launches() }
+        Kernels { distinct: kernels.count(), launches: lowered(w).launches.len() }
     }
 }
 

@@ -118,6 +118,7 @@ pub(crate) fn manifest(
     codegen: &Codegen,
     lowered: &Lowered,
     compiled: &Compiled,
+    with_names: bool,
 ) -> ManifestSpec {
     let ports = |values: &[Value], names: &[String], kind: &str| {
         let port = |(i, v): (usize, &Value)| {
@@ -150,7 +151,7 @@ pub(crate) fn manifest(
         peak: size(lowered.memory.lower_bound(&none)),
         needs_heap: lowered.memory.heap,
         single_threaded: false,
-        failures: lowered.messages.clone(),
+        failures: lowered.messages.iter().map(|m| m.text(with_names)).collect(),
         kernels: kernels
             .map(|((f, &offset), stats)| KernelSpec { name: f.name.clone(), offset, length: stats.bytes as u64 })
             .collect(),

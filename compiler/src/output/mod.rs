@@ -5,6 +5,7 @@ pub mod artifact;
 pub(crate) mod c_header;
 pub(crate) mod executable;
 pub mod files;
+pub(crate) mod names;
 pub mod object;
 pub(crate) mod rust;
 pub mod toolchain;

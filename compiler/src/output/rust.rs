@@ -86,6 +86,20 @@ impl Build {
         self
     }
 
+    /// Make a value of the model an output as well: one of its tensors, or what a node gives, by its name.
+    #[must_use]
+    pub fn keep(mut self, name: &str) -> Build {
+        self.import.keep.push(name.to_owned());
+        self
+    }
+
+    /// Leave out the names of the model's nodes, which messages of failed runs have otherwise.
+    #[must_use]
+    pub fn strip_names(mut self) -> Build {
+        self.options.strip_names = true;
+        self
+    }
+
     /// How much to optimise.
     #[must_use]
     pub fn level(mut self, level: Level) -> Build {

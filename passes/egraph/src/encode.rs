@@ -1,6 +1,7 @@
 //! Between functions and terms.
 use crate::{
     extract::{Extraction, Problem},
+    sources::{Log, Source, Sources},
     term::{Facts, Graph, Known, Term, attribute_count},
 };
 use egg::{EGraph, Id};
@@ -28,18 +29,21 @@ pub(super) fn is_encodable(func: &Func, v: Value) -> bool {
 
 /// The terms of a function, and the class of each of its nodes. What is known of parameters is given.
 pub(super) fn encode(func: &Func, inputs: Vec<Known>, explain: bool) -> (Graph, Vec<Id>) {
-    let graph = EGraph::new(Facts { inputs });
+    let graph = EGraph::new(Facts { inputs, log: Log::default() });
     let mut graph = if explain { graph.with_explanations_enabled() } else { graph };
     let mut classes: Vec<Id> = Vec::with_capacity(func.nodes().len());
-    for node in func.nodes() {
+    for (v, node) in func.values() {
         let args: Vec<Id> = node.args.iter().map(|a| classes[a.0 as usize]).collect();
         let id = match &node.op {
             Op::Param { index, .. } => graph.add(Term::Input(*index as u32)),
-            Op::Map { f } => encode_map(&mut graph, f, &args),
+            Op::Map { f } => encode_map(&mut graph, v, f, &args),
             op => {
                 let leaves = op.leaves().expect("regions hold nothing else");
                 let attributes = leaves.into_iter().map(|l| graph.add(Term::Leaf(l))).collect::<Vec<_>>();
-                graph.add(Term::Op(op.name(), [args, attributes].concat().into()))
+                let term = Term::Op(op.name(), [args, attributes].concat().into());
+                let id = graph.add(term.clone());
+                Log::node(&mut graph, id, term, v);
+                id
             }
         };
         classes.push(id);
@@ -48,7 +52,7 @@ pub(super) fn encode(func: &Func, inputs: Vec<Known>, explain: bool) -> (Graph, 
     (graph, classes)
 }
 
-fn encode_map(graph: &mut Graph, f: &Scalar, args: &[Id]) -> Id {
+fn encode_map(graph: &mut Graph, v: Value, f: &Scalar, args: &[Id]) -> Id {
     let mut steps: Vec<Id> = Vec::new();
     for step in f.steps() {
         let id = match step {
@@ -62,7 +66,12 @@ fn encode_map(graph: &mut Graph, f: &Scalar, args: &[Id]) -> Id {
                 // A function of numbers is a number.
                 match super::term::fact(&Term::Call([].into()), &[], &kids) {
                     Some(super::term::Fact::Lit(l)) => graph.add(Term::Lit(l)),
-                    _ => graph.add(Term::Call(children.into())),
+                    _ => {
+                        let term = Term::Call(children.into());
+                        let id = graph.add(term.clone());
+                        Log::node(graph, id, term, v);
+                        id
+                    }
                 }
             }
         };
@@ -71,8 +80,14 @@ fn encode_map(graph: &mut Graph, f: &Scalar, args: &[Id]) -> Id {
     *steps.last().expect("an expression has steps")
 }
 
-/// The function that a choice stands for. It has the parameters of `like`, and one result per root.
-pub(super) fn decode(like: &Func, problem: &Problem, choice: &Extraction) -> Result<Func> {
+/// The function that a choice stands for, and where its nodes come from. It has the parameters of `like`, and one result
+/// per root.
+pub(super) fn decode(
+    like: &Func,
+    problem: &Problem,
+    choice: &Extraction,
+    sources: &Sources,
+) -> Result<(Func, Vec<(Value, Source)>)> {
     let mut decoder =
         Decoder { problem, choice, order: vec![], users: BTreeMap::new(), values: BTreeMap::new(), out: Func::new() };
     for p in like.params() {
@@ -85,7 +100,11 @@ pub(super) fn decode(like: &Func, problem: &Problem, choice: &Extraction) -> Res
     }
     let results = problem.roots().iter().map(|r| decoder.values[r]).collect();
     decoder.out.set_results(results);
-    Ok(decoder.out)
+    // A call is part of the map that it is grouped into.
+    let place = |class: &usize| decoder.values.get(groups.get(class).unwrap_or(class)).copied();
+    let placed = sources.classes.iter().filter_map(|(class, all)| Some((place(class)?, all)));
+    let sources = placed.flat_map(|(v, all)| all.iter().map(move |source| (v, *source))).collect();
+    Ok((decoder.out, sources))
 }
 
 struct Decoder<'p> {

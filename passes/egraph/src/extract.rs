@@ -20,6 +20,7 @@ struct Class {
 /// An e-graph as extraction sees it.
 #[derive(Debug)]
 pub struct Problem {
+    ids: Vec<Id>,
     classes: Vec<Class>,
     parents: Vec<BTreeSet<usize>>,
     roots: Vec<usize>,
@@ -38,6 +39,13 @@ pub struct Extraction {
 struct Best {
     term: usize,
     needs: Needs,
+}
+
+impl Extraction {
+    /// The classes that are needed.
+    pub fn classes(&self) -> impl Iterator<Item = usize> {
+        self.chosen.keys().copied()
+    }
 }
 
 impl Problem {
@@ -80,7 +88,7 @@ impl Problem {
         }
         let roots = roots.iter().map(|r| place[&graph.find(*r)]).collect();
         let forest = Forest::new(classes.len());
-        Problem { classes, parents, roots, forest }
+        Problem { ids, classes, parents, roots, forest }
     }
 
     /// The greedy choice with a second look at shared work.
@@ -237,6 +245,11 @@ impl Problem {
         let mut open: Vec<usize> = self.roots.clone();
         open.dedup();
         search.run(&mut BTreeMap::new(), &open, 0).then_some(search.best)
+    }
+
+    /// The class of the e-graph.
+    pub fn id(&self, class: usize) -> Id {
+        self.ids[class]
     }
 
     pub fn term(&self, class: usize, choice: &Extraction) -> (&Term, &[usize]) {

@@ -12,6 +12,7 @@ mod needs;
 mod regions;
 pub mod rule;
 pub mod rules;
+mod sources;
 mod structure;
 pub mod term;
 
@@ -25,9 +26,10 @@ use numrsc_facts::{
     Context, Level, Result,
     constants::{is_finite, one_number},
 };
-use numrsc_ir::{Elems, Func, Machine, Op, Tensor, Value};
+use numrsc_ir::{Elems, Func, Machine, Op, Origins, Tensor, Value};
 use regions::{Piece, Region};
 use rule::Rule;
+use sources::{Source, Sources};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{
@@ -144,11 +146,35 @@ struct Optimiser<'c> {
 
 struct Optimised {
     func: Func,
+    /// Which nodes of the region each node comes from.
+    sources: Vec<(Value, Source)>,
+    /// The nodes of the region of which nothing is left, as they need no data.
+    folded: Vec<Value>,
     before: u64,
     after: u64,
     fired: BTreeMap<String, usize>,
     recognised: BTreeMap<&'static str, usize>,
     work: u64,
+}
+
+impl Optimised {
+    /// Say where the nodes come from that a region became. Only here its nodes have names: others are equal to it.
+    fn name(&self, func: &Func, region: &Region, placed: &[Value], out: &mut Func) {
+        let mut origins = vec![Origins::NONE; region.func.nodes().len()];
+        for (outer, inner) in &region.nodes {
+            let own = &mut origins[inner.0 as usize];
+            *own = own.union(func.origins(*outer));
+        }
+        for (new, (old, rule)) in &self.sources {
+            let own = &origins[old.0 as usize];
+            if !own.is_empty() {
+                let own = rule.map_or(own.clone(), |rule| own.moved_by(rule));
+                out.add_origins(placed[new.0 as usize], &own);
+            }
+        }
+        let folded: Origins = self.folded.iter().flat_map(|v| &origins[v.0 as usize]).cloned().collect();
+        out.add_folded(&folded);
+    }
 }
 
 impl<'c> Optimiser<'c> {
@@ -174,7 +200,9 @@ impl<'c> Optimiser<'c> {
         let mut out = func.named_alike();
         let mut placed: HashMap<Value, Value> = HashMap::new();
         for p in func.params() {
-            placed.insert(p, out.param(func.ty(p).clone()).map_err(|e| invalid(&e))?);
+            let new = out.param(func.ty(p).clone()).map_err(|e| invalid(&e))?;
+            out.add_origins(new, func.origins(p));
+            placed.insert(p, new);
         }
         let pieces = regions::cut(func)?;
         self.search_all(func, &pieces)?;
@@ -184,12 +212,16 @@ impl<'c> Optimiser<'c> {
                 Piece::Node(v) => {
                     let op = func.node(v).op.map_bodies(|body| self.function(body))?;
                     let args: Vec<Value> = func.node(v).args.iter().map(|a| placed[a]).collect();
-                    placed.insert(v, out.push(op, &args).map_err(|e| invalid(&e))?);
+                    let new = out.push(op, &args).map_err(|e| invalid(&e))?;
+                    out.add_origins(new, func.origins(v));
+                    placed.insert(v, new);
                 }
                 Piece::Region(region) => {
                     let better = self.region(&key(func, &region));
                     let inputs: Vec<Value> = region.inputs.iter().map(|i| placed[i]).collect();
-                    let results = out.inline(&better.func, &inputs).map_err(|e| invalid(&e))?;
+                    let new = out.inline_nodes(&better.func, &inputs).map_err(|e| invalid(&e))?;
+                    better.name(func, &region, &new, &mut out);
+                    let results = better.func.results().iter().map(|r| new[r.0 as usize]);
                     placed.extend(region.outputs.iter().copied().zip(results));
                 }
             }
@@ -264,6 +296,8 @@ impl<'c> Optimiser<'c> {
         let before = planned(func, problem.greedy().cost);
         let mut best = Optimised {
             func: func.clone(),
+            sources: func.values().map(|(v, _)| (v, (v, None))).collect(),
+            folded: vec![],
             before,
             after: before,
             fired: BTreeMap::new(),
@@ -283,10 +317,12 @@ impl<'c> Optimiser<'c> {
             let problem = Problem::new(&graph, &roots, &self.model);
             let choice = problem.greedy();
             best.work += graph.total_size() as u64 + problem.work();
-            let better = decode(func, &problem, &choice)?;
+            let sources = Sources::of(&graph, func, &problem, &choice);
+            let (better, nodes) = decode(func, &problem, &choice, &sources)?;
             let after = planned(&better, choice.cost);
             if after < best.after {
-                best = Optimised { func: better, after, fired, ..best };
+                let Sources { folded, .. } = sources;
+                best = Optimised { func: better, sources: nodes, folded, after, fired, ..best };
             }
         }
         Ok(best)

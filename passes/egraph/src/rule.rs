@@ -4,7 +4,7 @@
 //! `(call ?f ?x ?y)`: any function of two operands. On the right side and in conditions, what is no op is an attribute function of `attrs.rs`.
 //! One applier serves all: a rule fires only where its conditions hold and its right side has the type of its left side.
 use crate::{
-    attrs,
+    attrs, sources,
     term::{Fact, Facts, Graph, Term, fact},
 };
 use egg::{Applier, Id, Pattern, PatternAst, RecExpr, Rewrite, Searcher as _, Subst, Symbol};
@@ -62,8 +62,9 @@ impl Rule {
                 let mut numbers = Vec::new();
                 let mut ast = RecExpr::default();
                 left.search_pattern(&mut ast, &mut numbers);
-                let apply = Apply { right: right.clone(), when: when.clone(), numbers };
-                Rewrite::new(format!("{}#{order}", self.name), Pattern::new(ast), apply)
+                let pattern = Pattern::new(ast.clone());
+                let apply = Apply { left: ast, right: right.clone(), when: when.clone(), numbers };
+                Rewrite::new(format!("{}#{order}", self.name), pattern, apply)
                     .unwrap_or_else(|e| panic!("rule `{}`: {e}", self.name))
             })
             .collect()
@@ -364,6 +365,7 @@ fn numbers_hold(numbers: &Numbers, scope: &dyn Scope) -> bool {
 }
 
 struct Apply {
+    left: Ast,
     right: Pat,
     when: Vec<Pat>,
     numbers: Numbers,
@@ -395,10 +397,7 @@ impl Applier<Term, Facts> for Apply {
         }
         let changed = match left {
             Some(left) => graph.union_instantiations(left, &right, subst, name).1,
-            None => {
-                let id = graph.add_instantiation(&right, subst);
-                graph.union(class, id)
-            }
+            None => sources::rewrite(graph, class, &self.left, &right, subst, name),
         };
         if changed { vec![graph.find(class)] } else { vec![] }
     }

@@ -2,6 +2,7 @@
 //! and products that share an operand.
 use crate::{
     rule::dims,
+    sources::Log,
     term::{Fact, Graph, Term, fact},
 };
 use egg::Id;
@@ -48,8 +49,14 @@ fn all(graph: &Graph, name: &str, attributes: usize) -> Vec<(Id, Vec<Id>, Vec<Le
     found
 }
 
-/// Add an op if it is well-typed.
-fn add(graph: &mut Graph, name: &'static str, operands: &[Id], leaves: &[Leaf]) -> Option<Id> {
+/// Add an op for the sake of some classes, if it is well-typed.
+fn add(
+    graph: &mut Graph,
+    by: (&'static str, &[Id]),
+    name: &'static str,
+    operands: &[Id],
+    leaves: &[Leaf],
+) -> Option<Id> {
     let mut children = operands.to_vec();
     for l in leaves {
         children.push(graph.add(Term::Leaf(l.clone())));
@@ -57,7 +64,12 @@ fn add(graph: &mut Graph, name: &'static str, operands: &[Id], leaves: &[Leaf]) 
     let kids: Vec<&Fact> = children.iter().map(|c| &graph[*c].data).collect();
     let term = Term::Op(name, children.clone().into());
     fact(&term, &graph.analysis.inputs, &kids)?;
-    Some(graph.add(term))
+    let before = graph.total_size();
+    let id = graph.add(term);
+    if graph.total_size() > before {
+        Log::made(graph, id, name, by.0, by.1);
+    }
+    Some(id)
 }
 
 /// Union if the types agree; did anything change?
@@ -99,8 +111,13 @@ fn slice_concat(graph: &mut Graph) -> usize {
                 if offset.at_most(&starts[axis]) == Some(true) && end.at_most(&next) == Some(true) {
                     let mut at = starts.clone();
                     at[axis] = &starts[axis] - &offset;
-                    if let Some(new) = add(graph, "slice", &[part], &[list(&at), list(&sizes), steps.clone()])
-                        && equate(graph, class, new, "slice-concat")
+                    if let Some(new) = add(
+                        graph,
+                        ("slice-concat", &[class]),
+                        "slice",
+                        &[part],
+                        &[list(&at), list(&sizes), steps.clone()],
+                    ) && equate(graph, class, new, "slice-concat")
                     {
                         changed += 1;
                     }
@@ -125,7 +142,7 @@ fn concat_concat(graph: &mut Graph) -> usize {
         }
         let flat: Vec<Id> =
             operands.iter().flat_map(|o| inner(o).map_or(vec![*o], |(_, parts, _)| parts.clone())).collect();
-        if let Some(new) = add(graph, "concat", &flat, leaves)
+        if let Some(new) = add(graph, ("concat-concat", &[*class]), "concat", &flat, leaves)
             && equate(graph, *class, new, "concat-concat")
         {
             changed += 1;
@@ -145,7 +162,7 @@ fn concat_slices(graph: &mut Graph) -> usize {
         let Some(axis) = leaves.first().and_then(Leaf::as_int).map(|a| a as usize) else { continue };
         let Some(first) = slices.get(&operands[0]).and_then(|s| s.first()).cloned() else { continue };
         let Some(joined) = join(&operands, axis, first.0, &slices) else { continue };
-        if let Some(new) = add(graph, "slice", &[first.0], &joined)
+        if let Some(new) = add(graph, ("concat-slices", &[class]), "slice", &[first.0], &joined)
             && equate(graph, class, new, "concat-slices")
         {
             changed += 1;
@@ -230,8 +247,10 @@ fn own_axis(graph: &Graph, name: &str, w: Id, leaves: &[Leaf]) -> Option<usize> 
 fn share(graph: &mut Graph, name: &'static str, x: Id, leaves: &[Leaf], products: &[(Id, Id)]) -> Option<bool> {
     let axis = own_axis(graph, name, products[0].1, leaves)?;
     let weights: Vec<Id> = products.iter().map(|p| p.1).collect();
-    let joined = add(graph, "concat", &weights, &[Leaf::int(axis as i64)])?;
-    let product = add(graph, name, &[x, joined], leaves)?;
+    let classes: Vec<Id> = products.iter().map(|p| p.0).collect();
+    let by = ("share-operand", &classes[..]);
+    let joined = add(graph, by, "concat", &weights, &[Leaf::int(axis as i64)])?;
+    let product = add(graph, by, name, &[x, joined], leaves)?;
     let rank = tensor(graph, product)?.rank();
     let out_axis = if name == "conv" { 1 } else { rank - 1 };
     let mut offset = Dim::ZERO;
@@ -241,7 +260,8 @@ fn share(graph: &mut Graph, name: &'static str, x: Id, leaves: &[Leaf], products
         let mut starts = vec![Dim::ZERO; rank];
         starts[out_axis] = offset.clone();
         let steps = Leaf::List(vec![Leaf::int(1); rank]);
-        let part = add(graph, "slice", &[product], &[list(&starts), list(&shape), steps])?;
+        let part =
+            add(graph, ("share-operand", &[*class]), "slice", &[product], &[list(&starts), list(&shape), steps])?;
         changed |= equate(graph, *class, part, "share-operand");
         offset = &offset + &tensor(graph, *w)?.shape[axis];
     }

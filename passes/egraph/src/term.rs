@@ -3,6 +3,7 @@
 //! An op is its operands followed by its attributes as leaves. A `map` is taken apart into one `call` per scalar function, so that rules see single
 //! functions however exporters grouped them; numbers inside expressions have no shape of their own. Constants are inputs of which it is known that they
 //! are constant: what is computed from them costs nothing, and the optimiser never looks at weights.
+use crate::sources::Log;
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use numrsc_ir::{
     Data, Env, Leaf, Lit, Op, Scalar, ScalarFn, Tensor, TensorType, Type, eval_op,
@@ -145,6 +146,8 @@ impl Fact {
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     pub inputs: Vec<Known>,
+    /// What came of what.
+    pub log: Log,
 }
 
 /// An e-graph of terms.

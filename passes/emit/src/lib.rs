@@ -25,10 +25,10 @@ mod window;
 
 use numrsc_facts::{Context, Result};
 use numrsc_ir::{
-    Func,
-    kernel::{Block, Module, Stmt},
+    Func, Origins,
+    kernel::{FuncId, Module},
 };
-use numrsc_schedule::tuning::Candidates;
+use numrsc_schedule::{messages::Message, tuning::Candidates};
 
 pub use entry::{MemoryPlan, THREADS};
 pub use weights::{Piece, Sink, Stored, Weights};
@@ -39,7 +39,14 @@ pub struct Lowered {
     pub module: Module,
     pub weights: Weights,
     /// What the code `n + 1` of a failed run means.
-    pub messages: Vec<String>,
+    pub messages: Vec<Message>,
+    /// Launches of kernels in the order of the entry; one in a loop counts once.
+    pub launches: Vec<Launch>,
+    /// The nodes of the user's model that the entry itself computes: control flow, sizes that depend on data, sequences.
+    pub by_entry: Origins,
+    /// Those that nothing is left of: what they give was known when compiling, needs nothing but sizes, was there already,
+    /// or nobody needs it.
+    pub folded: Origins,
     pub memory: MemoryPlan,
     /// Bytes that kernels read and write in one run, loops counted once, for typical sizes.
     pub moved: u64,
@@ -47,21 +54,16 @@ pub struct Lowered {
     pub choices: Vec<Candidates>,
 }
 
-impl Lowered {
-    /// Launches of kernels; one in a loop counts once.
-    pub fn launches(&self) -> usize {
-        self.module.functions.iter().map(|f| launches(&f.body)).sum()
-    }
-}
-
-fn launches(block: &Block) -> usize {
-    let of = |stmt: &Stmt| match stmt {
-        Stmt::Launch { .. } => 1,
-        Stmt::For { body, .. } => launches(body),
-        Stmt::While { cond: a, body: b, .. } | Stmt::If { then: a, or: b, .. } => launches(a) + launches(b),
-        Stmt::Let { .. } | Stmt::Store { .. } | Stmt::Prefetch { .. } | Stmt::Fail { .. } | Stmt::Barrier => 0,
-    };
-    block.stmts.iter().map(of).sum()
+/// A place where the entry runs a kernel.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    pub kernel: FuncId,
+    /// The nodes of the user's model that it computes, or a part of them.
+    pub origins: Origins,
+    /// The launches before it that wrote what it reads.
+    pub reads: Vec<usize>,
+    /// Does it read what no launch of the same function wrote: inputs, weights, results of control flow?
+    pub reads_outside: bool,
 }
 
 /// Kernels and the entry function of a verified function whose convolutions have blocks only where there are kernels for

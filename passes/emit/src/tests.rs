@@ -75,7 +75,7 @@ fn planted_accesses_out_of_range_are_reported() {
     for (read, write) in [(1, 0), (-1, 0), (0, 1), (0, -1), (1000, 0), (0, i64::MIN / 8)] {
         let (result, messages) = negate(read, write, true);
         let Err(Failure::Code(code)) = result else { panic!("{read} {write}: {result:?}") };
-        let message = &messages[code as usize - 1];
+        let message = messages[code as usize - 1].text(true);
         assert!(message.contains("outside of a buffer"), "{read} {write}: {message}");
         // Without checks nobody but the interpreter would have noticed.
         let (result, messages) = negate(read, write, false);

@@ -22,7 +22,7 @@ use numrsc_facts::{
     ops::{is_product, is_statement, is_view},
     sizes::bytes,
 };
-use numrsc_ir::{DType, Dim, Func, Op, Scalar, TensorType, Type, Value, dim::Sym, kernel::V};
+use numrsc_ir::{DType, Dim, Func, Op, Origins, Scalar, TensorType, Type, Value, dim::Sym, kernel::V};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use traffic::Traffic;
@@ -117,6 +117,26 @@ impl Fusion {
         let mut all: Vec<Value> = self.leaders.iter().filter(|(_, leader)| **leader == v).map(|(m, _)| *m).collect();
         all.sort_unstable();
         all
+    }
+}
+
+impl Fusion {
+    /// The nodes of the user's model that the kernels of a node compute: what it comes from, what is computed on the
+    /// spot, and the siblings. What needs no data (constants, sizes) is named only if there is nothing else.
+    pub fn origins(&self, func: &Func, v: Value, without_data: &[bool]) -> Origins {
+        let mut inside: BTreeSet<Value> = self.siblings(v).into_iter().chain([v]).collect();
+        let mut left: Vec<Value> = inside.iter().copied().collect();
+        while let Some(x) = left.pop() {
+            let parts = func.node(x).args.iter().copied();
+            let on_the_spot = |a: &Value| !self.stored[a.0 as usize] && !is_statement(&func.node(*a).op);
+            left.extend(parts.filter(on_the_spot).filter(|a| inside.insert(*a)));
+        }
+        let of = |wanted: bool| -> Origins {
+            let parts = inside.iter().filter(|x| without_data[x.0 as usize] == wanted);
+            parts.flat_map(|x| func.origins(*x)).cloned().collect()
+        };
+        let origins = of(false);
+        if origins.is_empty() { of(true) } else { origins }
     }
 }
 

@@ -4,6 +4,7 @@ pub mod conv;
 pub mod epilogue;
 pub mod fuse;
 pub mod index;
+pub mod messages;
 pub mod operands;
 pub mod product;
 pub mod state;

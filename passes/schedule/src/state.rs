@@ -1,5 +1,8 @@
 //! What all kernels of a module share: names for sizes, messages, what they are chosen by.
-use crate::tuning::Candidates;
+use crate::{
+    messages::{Message, Place},
+    tuning::Candidates,
+};
 use numrsc_facts::Context;
 use numrsc_ir::{
     Dim,
@@ -13,11 +16,11 @@ pub struct LowerState {
     pub context: Context,
     /// What there was to choose, where there is a table.
     pub choices: Vec<Candidates>,
-    pub messages: Vec<String>,
+    pub messages: Vec<Message>,
     /// The codes of messages that were given before.
-    codes: HashMap<String, u32>,
+    codes: HashMap<(String, String), u32>,
     /// Where in the model we are, for messages.
-    pub place: String,
+    pub place: Place,
     /// The number of the round of the loop that kernels are launched in.
     pub round: Option<V>,
     /// What cannot be lowered, found where nothing but code can be given.
@@ -33,7 +36,7 @@ impl LowerState {
             choices: vec![],
             messages: vec![],
             codes: HashMap::new(),
-            place: String::new(),
+            place: Place::default(),
             round: None,
             refused: None,
             names: HashMap::new(),
@@ -43,24 +46,20 @@ impl LowerState {
 
     /// The code by which compiled code gives this message.
     pub fn message(&mut self, text: &str) -> u32 {
-        let text = self.placed(text);
-        if let Some(&code) = self.codes.get(&text) {
+        let message = self.place.message(text);
+        if let Some(&code) = self.codes.get(&message.key()) {
             return code;
         }
-        self.messages.push(text.clone());
-        let code = self.messages.len() as u32;
-        self.codes.insert(text, code);
+        let code = self.messages.len() as u32 + 1;
+        self.codes.insert(message.key(), code);
+        self.messages.push(message);
         code
     }
 
     /// Lowering fails with this message; what is made of it until then does not matter.
     pub fn refuse(&mut self, text: &str) {
-        let text = self.placed(text);
-        self.refused.get_or_insert(text);
-    }
-
-    fn placed(&self, text: &str) -> String {
-        if self.place.is_empty() { text.to_owned() } else { format!("{}: {text}", self.place) }
+        let message = self.place.message(text);
+        self.refused.get_or_insert_with(|| message.text(true));
     }
 
     /// A size as a polynomial of plain symbols, so that addresses stay simple: one that is more than that gets a name.

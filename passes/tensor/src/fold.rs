@@ -1,5 +1,5 @@
 //! Constants are computed when compiling: a node whose operands are all constants becomes one, unless that would cost more memory than it saves work.
-use crate::aside::put_aside;
+use crate::{aside::put_aside, provenance};
 use numrsc_facts::{Context, Error, Result};
 use numrsc_ir::{Data, Env, Func, Op, Tensor, Type, Value, eval_op};
 use numrsc_schedule::operands::is_widened_weight;
@@ -33,7 +33,9 @@ fn folded(func: &Func) -> Result<Func> {
     }
     let results = func.results().iter().map(|&r| folder.place(r)).collect::<Result<Vec<Value>>>()?;
     folder.out.set_results(results);
-    Ok(folder.out.without_dead_nodes())
+    let Folder { mut out, placed, .. } = folder;
+    provenance::carry(func, "fold", &mut out, &|v| placed.get(&v).copied());
+    Ok(out.without_dead_nodes())
 }
 
 struct Folder<'f> {
@@ -114,6 +116,7 @@ impl Folder<'_> {
             other => other.clone(),
         };
         let args = args.iter().map(|&a| self.place(a)).collect::<Result<Vec<Value>>>()?;
+        self.out.set_source(self.func.origins(v).clone());
         let at = self.out.push(op, &args).map_err(|e| invalid(&e))?;
         self.placed.insert(v, at);
         Ok(at)
@@ -169,8 +172,11 @@ fn with_constants(func: &Func, constants: &HashMap<usize, Tensor>) -> Result<Fun
             None => node.op.clone(),
         };
         let args: Vec<Value> = node.args.iter().map(|a| placed[a]).collect();
-        placed.insert(v, out.push(op, &args).map_err(|e| invalid(&e))?);
+        let at = out.push(op, &args).map_err(|e| invalid(&e))?;
+        out.add_origins(at, func.origins(v));
+        placed.insert(v, at);
     }
+    out.add_folded(func.folded());
     out.set_results(func.results().iter().map(|r| placed[r]).collect());
     out.result_names.clone_from(&func.result_names);
     out.result_labels.clone_from(&func.result_labels);

@@ -6,6 +6,7 @@ pub mod fourier;
 pub mod half_to_f32;
 mod layout;
 mod literals;
+mod provenance;
 mod quantised;
 mod rebuild;
 mod unroll;

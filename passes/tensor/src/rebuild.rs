@@ -1,4 +1,5 @@
 //! Passes that look at one node at a time: a function is made anew, node by node, and so are the functions nested in it.
+use crate::provenance;
 use numrsc_facts::{Error, Result};
 use numrsc_ir::{Func, Node, Op, Value};
 
@@ -33,7 +34,8 @@ impl<'f> Rebuild<'f> {
         node_fn: impl Fn(&mut Rebuild<'f>, &Node, Vec<Value>) -> Result<Value>,
     ) -> Result<Rebuild<'f>> {
         let mut new = Rebuild { pass, func, out: func.named_alike(), placed: Vec::with_capacity(func.nodes().len()) };
-        for node in func.nodes() {
+        for (v, node) in func.values() {
+            new.out.set_source(func.origins(v).clone());
             let args = node.args.iter().map(|&a| new.placed(a)).collect();
             let value = node_fn(&mut new, node, args)?;
             new.placed.push(value);
@@ -44,6 +46,8 @@ impl<'f> Rebuild<'f> {
     /// The new function, without the nodes that nothing needs any more.
     pub(crate) fn with_results(mut self, results: Vec<Value>) -> Func {
         self.out.set_results(results);
+        let placed = self.placed;
+        provenance::carry(self.func, self.pass, &mut self.out, &|v| placed.get(v.0 as usize).copied());
         self.out.without_dead_nodes()
     }
 

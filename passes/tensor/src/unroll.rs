@@ -1,6 +1,7 @@
 //! Loops of a few rounds, known when compiling, become what they do: rules and fusion then see across rounds.
+use crate::provenance;
 use numrsc_facts::{Context, Error, Result, loops::goes_on};
-use numrsc_ir::{DType, Dim, Func, Node, Op, Tensor, Value};
+use numrsc_ir::{DType, Dim, Func, Node, Op, Origins, Tensor, Value};
 use std::collections::HashMap;
 
 /// More rounds are left to a loop.
@@ -19,6 +20,7 @@ fn unrolled(func: &Func) -> Result<Func> {
     // The results of loops that are gone.
     let mut taken: HashMap<Value, Vec<Value>> = HashMap::new();
     for (v, node) in func.values() {
+        out.set_source(func.origins(v).clone());
         if let (Op::Get { index }, Some(results)) = (&node.op, node.args.first().and_then(|a| taken.get(a))) {
             placed.insert(v, results[*index as usize]);
             continue;
@@ -34,6 +36,7 @@ fn unrolled(func: &Func) -> Result<Func> {
         placed.insert(v, out.push(op, &args).map_err(|e| invalid(&e))?);
     }
     out.set_results(func.results().iter().map(|r| placed[r]).collect());
+    provenance::carry(func, "unroll", &mut out, &|v| placed.get(&v).copied());
     Ok(out.without_dead_nodes())
 }
 
@@ -73,7 +76,11 @@ fn rounds_of(out: &mut Func, body: &Func, states: usize, rounds: i64, args: &[Va
         let goes_on = Op::Const { value: Tensor::scalar(DType::Bool, 1.0) };
         let goes_on = out.push(goes_on, &[]).map_err(|e| invalid(&e))?;
         let inputs = [&[number, goes_on], &state[..], captures].concat();
+        // What the body does comes from the nodes inside of it, not from the loop.
+        let outer = out.source().clone();
+        out.set_source(Origins::NONE);
         let results = out.inline(body, &inputs).map_err(|e| invalid(&e))?;
+        out.set_source(outer);
         state = results[1..=states].to_vec();
         for (all, row) in rows.iter_mut().zip(&results[1 + states..]) {
             let mut shape = out.ty(*row).as_tensor().map_err(|e| invalid(&e))?.shape.clone();

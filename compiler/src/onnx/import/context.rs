@@ -177,7 +177,7 @@ impl<'a, 'g> Ctx<'a, 'g> {
         scope.extend(names.iter().copied().zip(captured.iter().copied().map(Bound::Value)));
         scope.extend(graph.input.iter().map(|i| i.name.as_str()).zip(inputs.iter().copied().map(Bound::Value)));
         let path = format!("{}.{what}", self.path);
-        self.importer.graph(g, graph, self.frame, &path, scope)
+        self.importer.graph(g, graph, self.frame, &path, &mut scope)
     }
 
     /// The type that a nested graph declares for one of its inputs, if it is complete.

@@ -46,6 +46,8 @@ pub struct Options {
     pub open: BTreeMap<(String, usize), String>,
     /// Take a name of a dimension that several inputs use as a different size in each: some exporters reuse names.
     pub distinct_dims: bool,
+    /// Values that become outputs as well, by their names or those of the nodes that give them (`--keep conv1`).
+    pub keep: Vec<String>,
 }
 
 /// Import a model. The error lists everything that is wrong with it.
@@ -305,14 +307,16 @@ impl<'m> Importer<'m> {
                 self.taken.borrow_mut().extend(self.symbols.take().into_values());
             }
         }
-        let results = self.graph(&g, graph, &frame, "main", scope);
+        let results = self.graph(&g, graph, &frame, "main", &mut scope);
         self.find_sizes(&g);
-        let results = results?;
+        let mut results = results?;
+        let mut result_names: Vec<String> = graph.output.iter().map(|o| o.name.clone()).collect();
+        self.keep(graph, &scope, &mut result_names, &mut results)?;
         self.check_outputs(graph, &results);
         let results: Vec<_> = results.iter().map(|x| x.value()).collect();
         let mut func = g.finish(&results);
         func.param_names = names;
-        func.result_names = graph.output.iter().map(|o| o.name.clone()).collect();
+        func.result_names = result_names;
         let labels = self.labels.borrow();
         let labelled = |(i, o): (usize, &ValueInfoProto)| Some((i, labels.get(&o.name)?.clone()));
         func.result_labels = graph.output.iter().enumerate().filter_map(labelled).collect();
@@ -327,6 +331,52 @@ impl<'m> Importer<'m> {
             }
         }
         Ok(func)
+    }
+
+    /// The values that the user wants to see become outputs.
+    fn keep<'g>(
+        &self,
+        graph: &'m GraphProto,
+        scope: &Scope<'m, 'g>,
+        names: &mut Vec<String>,
+        results: &mut Vec<X<'g>>,
+    ) -> Result<(), Fail> {
+        let output = |node: &'m NodeProto| node.output.iter().find(|o| !o.is_empty()).map(String::as_str);
+        let mut missing = false;
+        for name in &self.options.keep {
+            if names.contains(name) {
+                continue;
+            }
+            let value = scope.get(name.as_str()).or_else(|| {
+                let node = graph.node.iter().find(|node| node.name == *name)?;
+                scope.get(output(node)?)
+            });
+            match value.map(|bound| bound.value()) {
+                Some(Some(x)) => {
+                    names.push(name.clone());
+                    results.push(x);
+                }
+                // Why it could not be imported is said already.
+                Some(None) => missing = true,
+                None => {
+                    missing = true;
+                    let nodes = graph.node.iter().flat_map(|n| n.output.iter().chain([&n.name]));
+                    let known = scope.keys().copied().chain(nodes.map(String::as_str)).filter(|n| !n.is_empty());
+                    let near = near::near(name, known.collect::<BTreeSet<&str>>());
+                    let hint = match near {
+                        Some(near) => format!("is `{near}` meant?"),
+                        None => {
+                            "`numrsc inspect --dot` shows the nodes; those of nested graphs and functions cannot be \
+                                 kept"
+                                .into()
+                        }
+                    };
+                    let message = format!("no value and no node is called `{name}`, which was to be kept");
+                    self.report(Problem::new(Place::graph("main"), message).hint(hint));
+                }
+            }
+        }
+        if missing { Err(Fail::Reported) } else { Ok(()) }
     }
 
     /// The declared type of an input, with the shape and the open sizes that the user gave.
@@ -438,7 +488,7 @@ impl<'m> Importer<'m> {
         graph: &'m GraphProto,
         frame: &Frame<'m>,
         path: &str,
-        mut scope: Scope<'m, 'g>,
+        scope: &mut Scope<'m, 'g>,
     ) -> Result<Vec<X<'g>>, Fail> {
         for t in &graph.initializer {
             let x = self.model.tensor(t).and_then(|t| g.constant(t).map_err(|e| e.to_string()));
@@ -451,7 +501,7 @@ impl<'m> Importer<'m> {
             let x = x.map_err(|e| self.report(Problem::new(Place::graph(path), e)));
             scope.insert(name, Bound::of(x.ok()));
         }
-        self.nodes(g, &graph.node, frame, path, &mut scope);
+        self.nodes(g, &graph.node, frame, path, scope);
         let outputs: Option<Vec<X<'g>>> =
             graph.output.iter().map(|o| scope.get(o.name.as_str()).and_then(|b| b.value())).collect();
         outputs.ok_or(Fail::Reported)

@@ -16,7 +16,7 @@ impl Names {
     /// The node at this position of a graph, unless it computes nothing. Its path is `inner`.
     pub(super) fn origin(&mut self, node: &NodeProto, index: usize, graph: &str, inner: &str) -> Option<Origin> {
         let here = domain(&node.domain);
-        if here.is_empty() && node.op_type == "Constant" {
+        if here.is_empty() && ["Constant", "Identity"].contains(&&*node.op_type) {
             return None;
         }
         let operator = if here.is_empty() { node.op_type.clone() } else { format!("{here}.{}", node.op_type) };

@@ -31,7 +31,7 @@ impl Entry {
         let then = self.branch_block(then, &captures, symbols.clone())?;
         let or = self.branch_block(or, &captures, symbols)?;
         let outs = self.b.close_if(cond, then, or);
-        self.state.place = super::place(frame.scope.func, v);
+        self.stand_at(frame, v);
         self.give_tuple(frame, v, types, &outs)
     }
 
@@ -135,7 +135,7 @@ impl Entry {
         let outer = self.state.round.replace(inside[0]);
         let mut results = self.run(body, &args, frame.sizes.symbols.clone(), &targets)?.into_iter();
         self.state.round = outer;
-        self.state.place = super::place(frame.scope.func, v);
+        self.stand_at(frame, v);
         let Some(Slot::Tensor { pointer: go, .. }) = results.next() else { unreachable!("the condition") };
         let one = self.b.i64(1);
         let mut next = vec![self.b.add(inside[0], one), go];
@@ -373,6 +373,7 @@ impl Entry {
         let rounded = self.b.add(bytes, more);
         let extent = self.b.udiv(rounded, block);
         self.b.launch(id, vec![to, from, bytes], extent, grain);
+        self.origins.launch(id, &self.b.source);
     }
 
     /// Blocks of a tuple that nobody takes are given back at once.

@@ -5,6 +5,7 @@ mod control;
 mod memory;
 mod ops;
 mod packing;
+mod provenance;
 mod sequence;
 mod sizes;
 
@@ -20,14 +21,16 @@ use memory::Plan;
 pub use memory::{MemoryPlan, THREADS};
 use numrsc_facts::{Context, Error, Result, ops::is_statement};
 use numrsc_ir::{
-    Dim, Func, Op, Type, Value,
+    Dim, Func, Type, Value,
     dim::Sym,
     kernel::{FuncId, Function, Kind, Module, Ty, V, build::Builder, context, localise},
 };
 use numrsc_schedule::{
     fuse::{Buffer, Fusion, Scope, fuse},
+    messages::Place,
     state::LowerState,
 };
+use provenance::Provenance;
 use sizes::Sizes;
 use std::collections::{HashMap, HashSet};
 
@@ -77,10 +80,13 @@ pub(crate) struct Entry {
     bounds: bounds::Bounds,
     /// The size that is being computed, for messages.
     sizing: Option<Dim>,
+    origins: Provenance,
 }
 
 /// A function in the course of being lowered.
 pub(crate) struct Frame<'f> {
+    /// Different for each function, and each time that it is lowered.
+    pub number: usize,
     pub scope: Scope<'f>,
     pub fusion: Fusion,
     pub sizes: Sizes,
@@ -94,6 +100,7 @@ pub(crate) struct Frame<'f> {
     pub users: Vec<Vec<Value>>,
     /// After which node each stored value is not needed any more.
     pub last_use: Vec<usize>,
+    pub without_data: Vec<bool>,
 }
 
 impl Entry {
@@ -112,6 +119,7 @@ impl Entry {
             moved: 0,
             bounds: bounds::Bounds::default(),
             sizing: None,
+            origins: Provenance::default(),
         }
     }
 
@@ -122,7 +130,9 @@ impl Entry {
         self.functions.push(entry);
         let module = Module { functions: self.functions };
         let LowerState { messages, choices, .. } = self.state;
-        Lowered { module, weights: self.weights, messages, memory, moved: self.moved, choices }
+        let (launches, by_entry, folded) = self.origins.finish();
+        let (weights, moved) = (self.weights, self.moved);
+        Lowered { module, weights, messages, launches, by_entry, folded, memory, moved, choices }
     }
 
     /// A slot of the run context.
@@ -174,6 +184,8 @@ impl Entry {
         let fusion = fuse(func, &stored, &mut self.state);
         self.moved += fusion.traffic(func, &|_| false).moved;
         let mut frame = Frame {
+            number: self.origins.begin(func),
+            without_data: func.without_data(),
             scope: Scope { func, buffers: HashMap::new() },
             fusion,
             sizes: Sizes::new(symbols),
@@ -197,10 +209,11 @@ impl Entry {
             ending.entry(end).or_default().push(v);
         }
         for (v, node) in func.values() {
-            self.state.place = place(func, v);
+            self.state.place = Place::of(func, v);
             self.check(&mut frame, v)?;
             let is_computed = frame.fusion.stored[v.0 as usize] && !frame.fusion.leaders.contains_key(&v);
             if is_computed || is_statement(&node.op) {
+                self.stand_at(&frame, v);
                 self.emit(&mut frame, v)?;
             }
             for old in ending.remove(&(v.0 as usize)).unwrap_or_default() {
@@ -229,7 +242,7 @@ impl Entry {
                 }
             }
         }
-        self.state.place = String::new();
+        self.state.place = Place::default();
         self.unify(&mut frame.sizes, pairs)
     }
 
@@ -239,7 +252,7 @@ impl Entry {
         let mut slots = Vec::new();
         let mut given: Vec<Value> = Vec::new();
         for (&r, &target) in func.results().iter().zip(targets) {
-            self.state.place = place(func, r);
+            self.stand_at(frame, r);
             let slot = match func.ty(r) {
                 Type::Tensor(_) if target == ResultTarget::Scalar => {
                     let x = self.scalar(frame, r);
@@ -287,6 +300,15 @@ impl Entry {
             Slot::Seq(pointer) => self.b.store(outputs, data_slot, *pointer),
             Slot::Tuple(_) => unreachable!("tuples are no outputs"),
         }
+    }
+
+    /// What is emitted now, and what it says when it fails, is for the sake of this node.
+    pub(super) fn stand_at(&mut self, frame: &Frame<'_>, v: Value) {
+        let func = frame.scope.func;
+        let origins = frame.fusion.origins(func, v, &frame.without_data);
+        self.state.place = Place::of(func, v).with_origins(&origins);
+        self.b.source = origins;
+        self.origins.stand_at(frame, v);
     }
 
     /// The value of a scalar tensor, as a number.
@@ -346,6 +368,7 @@ impl Entry {
         let extent = self.size(&mut frame.sizes, &extent)?;
         let grain = self.grain(frame, &work)?;
         self.b.launch(id, values, extent, grain);
+        self.origins.launch(id, &self.b.source);
         self.plan.step();
         Ok(())
     }
@@ -376,15 +399,6 @@ impl Entry {
 
     pub(super) fn context(&self) -> V {
         self.context
-    }
-}
-
-/// The node of a function, for messages.
-fn place(func: &Func, v: Value) -> String {
-    let node = func.node(v);
-    match &node.op {
-        Op::Param { .. } => String::new(),
-        op => format!("`{op}` {v}"),
     }
 }
 

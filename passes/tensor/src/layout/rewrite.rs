@@ -1,5 +1,8 @@
 //! Nodes with and without blocks: what each op is over blocks of channels, and the conversions between the two forms.
-use crate::layout::{blockable, is_same_in_blocks};
+use crate::{
+    layout::{blockable, is_same_in_blocks},
+    provenance,
+};
 use numrsc_facts::{Error, Result};
 use numrsc_ir::{Data, Dim, Env, Func, Machine, Node, Op, Type, Value, eval_op};
 use numrsc_schedule::conv;
@@ -91,6 +94,7 @@ impl<'f> Rewrite<'f> {
     pub(super) fn run(mut self, nested: &dyn Fn(&Func) -> Result<Func>) -> Result<Func> {
         for (v, node) in self.func.values() {
             let at = v.0 as usize;
+            self.out.set_source(self.func.origins(v).clone());
             if self.blocked[at] {
                 self.in_blocks[at] = Some(self.node_in_blocks(v)?);
                 continue;
@@ -106,7 +110,10 @@ impl<'f> Rewrite<'f> {
         }
         let results = self.func.results().iter().map(|&r| self.plain(r)).collect::<Result<Vec<Value>>>()?;
         self.out.set_results(results);
-        Ok(self.out.without_dead_nodes())
+        let Rewrite { func, blocked, mut out, plain, in_blocks, .. } = self;
+        let placed = |v: Value| if blocked[v.0 as usize] { in_blocks[v.0 as usize] } else { plain[v.0 as usize] };
+        provenance::carry(func, "layout", &mut out, &placed);
+        Ok(out.without_dead_nodes())
     }
 
     /// A convolution without blocks of an operand that has them.

@@ -1,7 +1,7 @@
 //! Channels that do not divide into blocks are rounded up, so that convolutions of a few channels more or less have whole vectors too: weights of the
 //! additional outputs are zeros, and so are those of the additional inputs. What lies between convolutions carries the additional channels along; they hold the
 //! same number everywhere, and nobody looks at it. As with Winograd's algorithm, operands are expected to be finite: a zero times infinity is not nothing.
-use crate::{aside::put_aside, layout::rewrite};
+use crate::{aside::put_aside, layout::rewrite, provenance};
 use numrsc_facts::{Error, Result};
 use numrsc_ir::{
     DType, Data, Dim, Env, Func, Machine, Node, Op, ReduceFn, Scalar, ScalarFn, Tensor, Type, Value, eval_op,
@@ -19,6 +19,7 @@ pub(super) fn rounded(func: &Func, machine: Machine) -> Result<Func> {
     }
     for (v, node) in func.values() {
         let at = v.0 as usize;
+        round.out.set_source(func.origins(v).clone());
         if round.wanted[at] {
             round.wide[at] = Some(round.node_with_more(v, node)?);
         } else {
@@ -27,7 +28,10 @@ pub(super) fn rounded(func: &Func, machine: Machine) -> Result<Func> {
     }
     let results = func.results().iter().map(|&r| round.plain(r)).collect::<Result<Vec<Value>>>()?;
     round.out.set_results(results);
-    Ok(round.out.without_dead_nodes())
+    let Round { wanted, mut out, plain, wide, .. } = round;
+    let placed = |v: Value| if wanted[v.0 as usize] { wide[v.0 as usize] } else { plain[v.0 as usize] };
+    provenance::carry(func, "layout", &mut out, &placed);
+    Ok(out.without_dead_nodes())
 }
 
 /// How many channels there are instead of so many, if that is better: fewer vectors, and not many channels more.
