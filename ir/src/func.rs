@@ -1,6 +1,6 @@
 //! Functions: a topologically ordered list of nodes. Pushing a node infers its type and shares identical nodes, so
 //! common subexpressions never exist twice.
-use crate::{Dim, Op, Origins, Result, Tensor, Type, dim::Sym};
+use crate::{Dim, Op, Origin, Origins, Result, Tensor, Type, dim::Sym};
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
@@ -27,7 +27,8 @@ pub struct Func {
     origins: Vec<Origins>,
     /// Where the nodes that are pushed now come from.
     source: Origins,
-    /// Nodes of the user's model whose results were known, or needed nothing but sizes, and are not computed any more.
+    /// Nodes of the user's model that are not computed any more: what they give was known, needed nothing but sizes, or
+    /// nobody needs it.
     folded: Origins,
     results: Vec<Value>,
     /// Names of parameters and results, for people and for calling by name; empty in nested functions.
@@ -107,14 +108,23 @@ impl Func {
         &self.source
     }
 
-    /// Nodes of the user's model whose results were known when compiling, or needed nothing but sizes, and of which
-    /// nothing is left.
+    /// Nodes of the user's model of which nothing is left: what they give was known when compiling, needs nothing but
+    /// sizes, or nobody needs it.
     pub fn folded(&self) -> &Origins {
         &self.folded
     }
 
     pub fn add_folded(&mut self, origins: &Origins) {
         self.folded = self.folded.union(origins);
+    }
+
+    /// Every node of the user's model that anything here comes from, nested functions included.
+    pub fn for_each_origin<'f>(&'f self, f: &mut dyn FnMut(&'f Origin)) {
+        self.folded.iter().for_each(&mut *f);
+        for (node, origins) in self.nodes.iter().zip(&self.origins) {
+            origins.iter().for_each(&mut *f);
+            node.op.bodies().iter().for_each(|body| body.for_each_origin(f));
+        }
     }
 
     /// Does anything here come from anywhere?

@@ -50,6 +50,10 @@ impl Origins {
         self.iter().len()
     }
 
+    pub fn contains(&self, origin: &Origin) -> bool {
+        self.iter().any(|o| o.node == origin.node)
+    }
+
     /// The nodes of both. One that both have was moved only if it was in both.
     #[must_use]
     pub fn union(&self, other: &Origins) -> Origins {

@@ -131,6 +131,14 @@ pub(crate) fn endless_model() -> Vec<u8> {
     model(&[], vec![repeat], "true", truth)
 }
 
+/// `y = reshape(relu(x), [2, 6])` for `x: f32[batch, 3]`, with names for the nodes.
+pub(crate) fn reshape_model() -> Vec<u8> {
+    let relu = NodeProto { name: "first".into(), ..node("Relu", &["x"], "r") };
+    let reshape = NodeProto { name: "to/pairs".into(), ..node("Reshape", &["r", "shape"], "y") };
+    let shape = TensorProto { dims: vec![2], data_type: 7, int64_data: vec![2, 6], ..TensorProto::default() };
+    model(&[DimensionValue::Param("batch".into()), DimensionValue::Value(3)], vec![relu, reshape], "shape", shape)
+}
+
 /// A 3x3 convolution of `x: f32[1, 32, 24, 24]` to as many channels.
 pub(crate) fn convolution_model() -> Vec<u8> {
     convolution_of(DimensionValue::Value(1))

@@ -16,7 +16,13 @@ impl<'g> X<'g> {
             _ => None,
         };
         let from = inner.map_or(self, |v| X { v, ..self });
-        self.g.push(Op::Reshape { shape: shape.to_vec() }, &[from])
+        let x = self.g.push(Op::Reshape { shape: shape.to_vec() }, &[from])?;
+        if inner.is_some() {
+            let mut func = self.g.func.borrow_mut();
+            let first = func.origins(self.v).moved_by("import");
+            func.add_origins(x.v, &first);
+        }
+        Ok(x)
     }
 
     /// All elements in one axis.

@@ -1,7 +1,7 @@
 //! Between functions and terms.
 use crate::{
     extract::{Extraction, Problem},
-    sources::{Log, Source, Sources},
+    sources::Log,
     term::{Facts, Graph, Known, Term, attribute_count},
 };
 use egg::{EGraph, Id};
@@ -80,14 +80,9 @@ fn encode_map(graph: &mut Graph, v: Value, f: &Scalar, args: &[Id]) -> Id {
     *steps.last().expect("an expression has steps")
 }
 
-/// The function that a choice stands for, and where its nodes come from. It has the parameters of `like`, and one result
-/// per root.
-pub(super) fn decode(
-    like: &Func,
-    problem: &Problem,
-    choice: &Extraction,
-    sources: &Sources,
-) -> Result<(Func, Vec<(Value, Source)>)> {
+/// The function that a choice stands for, and which node each class is a part of. It has the parameters of `like`, and
+/// one result per root.
+pub(super) fn decode(like: &Func, problem: &Problem, choice: &Extraction) -> Result<(Func, BTreeMap<usize, Value>)> {
     let mut decoder =
         Decoder { problem, choice, order: vec![], users: BTreeMap::new(), values: BTreeMap::new(), out: Func::new() };
     for p in like.params() {
@@ -102,9 +97,8 @@ pub(super) fn decode(
     decoder.out.set_results(results);
     // A call is part of the map that it is grouped into.
     let place = |class: &usize| decoder.values.get(groups.get(class).unwrap_or(class)).copied();
-    let placed = sources.classes.iter().filter_map(|(class, all)| Some((place(class)?, all)));
-    let sources = placed.flat_map(|(v, all)| all.iter().map(move |source| (v, *source))).collect();
-    Ok((decoder.out, sources))
+    let places = decoder.order.iter().filter_map(|class| Some((*class, place(class)?))).collect();
+    Ok((decoder.out, places))
 }
 
 struct Decoder<'p> {

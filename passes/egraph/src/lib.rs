@@ -317,11 +317,12 @@ impl<'c> Optimiser<'c> {
             let problem = Problem::new(&graph, &roots, &self.model);
             let choice = problem.greedy();
             best.work += graph.total_size() as u64 + problem.work();
-            let sources = Sources::of(&graph, func, &problem, &choice);
-            let (better, nodes) = decode(func, &problem, &choice, &sources)?;
+            let (better, places) = decode(func, &problem, &choice)?;
             let after = planned(&better, choice.cost);
             if after < best.after {
-                let Sources { folded, .. } = sources;
+                let Sources { classes, folded } = Sources::of(&graph, func, &problem, &choice);
+                let placed = classes.iter().filter_map(|(class, all)| Some((*places.get(class)?, all)));
+                let nodes = placed.flat_map(|(v, all)| all.iter().map(move |source| (v, *source))).collect();
                 best = Optimised { func: better, sources: nodes, folded, after, fired, ..best };
             }
         }

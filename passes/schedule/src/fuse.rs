@@ -124,16 +124,26 @@ impl Fusion {
     /// The nodes of the user's model that the kernels of a node compute: what it comes from, what is computed on the
     /// spot, and the siblings. What needs no data (constants, sizes) is named only if there is nothing else.
     pub fn origins(&self, func: &Func, v: Value, without_data: &[bool]) -> Origins {
-        let mut inside: BTreeSet<Value> = self.siblings(v).into_iter().chain([v]).collect();
-        let mut left: Vec<Value> = inside.iter().copied().collect();
-        while let Some(x) = left.pop() {
-            let parts = func.node(x).args.iter().copied();
-            let on_the_spot = |a: &Value| !self.stored[a.0 as usize] && !is_statement(&func.node(*a).op);
-            left.extend(parts.filter(on_the_spot).filter(|a| inside.insert(*a)));
+        // With what those who use it here come from; users come before their operands.
+        let mut left: BTreeMap<Value, Origins> = BTreeMap::new();
+        let roots: BTreeSet<Value> = self.siblings(v).into_iter().chain([v]).collect();
+        roots.iter().for_each(|root| drop(left.insert(*root, Origins::NONE)));
+        let mut inside: BTreeMap<Value, Origins> = BTreeMap::new();
+        while let Some((x, users)) = left.pop_last() {
+            // A part that several nodes share is computed here for some of them only.
+            let all = func.origins(x);
+            let here: Origins = all.iter().filter(|o| users.contains(o)).cloned().collect();
+            let own = if here.is_empty() { all.clone() } else { here };
+            let parts = func.node(x).args.iter();
+            for a in parts.filter(|a| !self.stored[a.0 as usize] && !is_statement(&func.node(**a).op)) {
+                let users = left.entry(*a).or_default();
+                *users = users.union(&own);
+            }
+            inside.insert(x, own);
         }
         let of = |wanted: bool| -> Origins {
-            let parts = inside.iter().filter(|x| without_data[x.0 as usize] == wanted);
-            parts.flat_map(|x| func.origins(*x)).cloned().collect()
+            let parts = inside.iter().filter(|(x, _)| without_data[x.0 as usize] == wanted);
+            parts.flat_map(|(_, own)| own).cloned().collect()
         };
         let origins = of(false);
         if origins.is_empty() { of(true) } else { origins }

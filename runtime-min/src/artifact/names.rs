@@ -5,7 +5,7 @@
 //! nodes [name text, operator text]
 //! launches [kernel u32, nodes [u32]], in the order in which the entry has them
 //! entry [u32]: nodes that the entry function computes by itself
-//! folded [u32]: nodes whose results were known when compiling, or needed nothing but sizes
+//! folded [u32]: nodes of which nothing is left: known when compiling, made of nothing but sizes, or needed by nobody
 //! ```
 use super::read::{Item, List, Offset, Reader};
 use crate::error::{Error, Result};

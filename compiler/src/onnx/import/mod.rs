@@ -317,6 +317,8 @@ impl<'m> Importer<'m> {
         let mut func = g.finish(&results);
         func.param_names = names;
         func.result_names = result_names;
+        let unused = self.names.borrow_mut().others(graph, &func);
+        func.add_folded(&unused);
         let labels = self.labels.borrow();
         let labelled = |(i, o): (usize, &ValueInfoProto)| Some((i, labels.get(&o.name)?.clone()));
         func.result_labels = graph.output.iter().enumerate().filter_map(labelled).collect();

@@ -1,7 +1,13 @@
 //! A name for every node of a model, different from all others: what messages, reports and the launches of kernels call it.
-use crate::onnx::{domain, proto::NodeProto};
-use numrsc_ir::Origin;
-use std::{collections::HashMap, sync::Arc};
+use crate::onnx::{
+    domain,
+    proto::{GraphProto, NodeProto},
+};
+use numrsc_ir::{Func, Origin, Origins};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 /// The names given so far. Graphs that are imported more than once get the same ones again.
 #[derive(Debug, Default)]
@@ -21,6 +27,29 @@ impl Names {
         }
         let operator = if here.is_empty() { node.op_type.clone() } else { format!("{here}.{}", node.op_type) };
         Some(Origin { node: self.name(node, index, graph, inner), operator: operator.into(), moved_by: None })
+    }
+
+    /// The nodes of a model that nothing of a function comes from: in branches that are never taken, or needed by nobody.
+    pub(super) fn others(&mut self, graph: &GraphProto, func: &Func) -> Origins {
+        let mut known: HashSet<&str> = HashSet::new();
+        func.for_each_origin(&mut |origin| {
+            known.insert(&origin.node);
+        });
+        let mut all = Vec::new();
+        self.list(graph, "main", &mut all);
+        all.into_iter().filter(|origin| !known.contains(&*origin.node)).collect()
+    }
+
+    fn list(&mut self, graph: &GraphProto, path: &str, all: &mut Vec<Origin>) {
+        for (index, node) in graph.node.iter().enumerate() {
+            let inner = format!("{path}/#{index} {}", node.name);
+            all.extend(self.origin(node, index, path, &inner));
+            for attribute in &node.attribute {
+                for nested in attribute.subgraphs() {
+                    self.list(nested, &format!("{inner}.{}", attribute.name), all);
+                }
+            }
+        }
     }
 
     /// Names of nodes are optional, and need not differ; those of outputs differ within a graph.
