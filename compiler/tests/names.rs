@@ -91,7 +91,7 @@ fn values_are_kept_by_their_names_or_those_of_nodes() {
     assert_eq!(npy("r.npy"), [0.0; 12]);
 
     for (args, code, text) in [
-        (&["compile", "model.onnx", "--keep", "frist"][..], 1, "is `first` meant?"),
+        (&["compile", "model.onnx", "--keep", "firs"][..], 1, "is `first` meant?"),
         (&["compile", "model.onnx", "--keep", "something"], 1, "no value and no node is called `something`"),
         (&["run", "model.nrsc", "--keep", "r", "--input", "x=fits.npy"], 2, "an artifact has its outputs"),
     ] {
