@@ -132,15 +132,16 @@ fn show(stage: &Stage<'_>, shown: Shown, cx: &Context) -> Result<String, String>
     })
 }
 
-/// What is launched in which order, how many buffers a kernel gets, and what the arena takes for sizes of 64.
+/// What is launched in which order and for which nodes of the model, how many buffers a kernel gets, and what the arena takes for sizes of 64.
 fn launches(lowered: &Lowered) -> Result<String, String> {
     let (entry, kernels) = lowered.module.functions.split_last().ok_or("there is no entry")?;
     let mut text = String::new();
     for stmt in &entry.body.stmts {
-        if let Stmt::Launch { kernel, .. } = stmt {
+        if let Stmt::Launch { kernel, origins, .. } = stmt {
             let k = &kernels[kernel.0 as usize];
             let pointers = k.params.iter().filter(|p| k.ty(**p) == Ty::PTR).count();
-            let _ = writeln!(text, "launch {} with {pointers} buffers", k.name);
+            let from = if origins.is_empty() { String::new() } else { format!(" from {origins}") };
+            let _ = writeln!(text, "launch {} with {pointers} buffers{from}", k.name);
         }
     }
     let bytes = lowered.memory.arena_bytes(&|_| Some(64)).ok_or("the arena has no size")?;
