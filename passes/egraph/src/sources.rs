@@ -69,7 +69,7 @@ fn head(graph: &Graph, term: &Term) -> Option<Head> {
 pub(crate) fn rewrite(graph: &mut Graph, class: Id, left: &Ast, right: &Ast, subst: &Subst, rule: Symbol) -> bool {
     let mut ids: Vec<Id> = Vec::with_capacity(right.len());
     let mut added: Vec<(Id, Head)> = Vec::new();
-    for node in right.iter() {
+    for node in right {
         ids.push(match node {
             ENodeOrVar::Var(v) => graph.find(subst[*v]),
             ENodeOrVar::ENode(term) => {
