@@ -9,7 +9,7 @@ use numrsc::{
     },
 };
 use numrsc_ir::Origins;
-use numrsc_passes::lower::Lowered;
+use numrsc_passes::emit::Lowered;
 use numrsc_tests::corpus;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -1,6 +1,6 @@
 //! The section of an artifact that names the nodes of the user's model.
 use numrsc_ir::Origins;
-use numrsc_passes::lower::Lowered;
+use numrsc_passes::emit::Lowered;
 use numrsc_runtime::artifact::{Addition, LaunchSpec, NamesSpec, NodeSpec};
 use std::{collections::HashMap, sync::Arc};
 
