@@ -22,7 +22,11 @@ pub(super) const MACHINE: Machine = Machine::SSE2;
 const SIZE: i64 = 13;
 
 /// Negate a tensor, reading and writing that many elements too far; the messages of failures with it.
-fn negate(read: i64, write: i64, sanitize: bool) -> (Result<Vec<Filled>, Failure>, Vec<String>) {
+fn negate(
+    read: i64,
+    write: i64,
+    sanitize: bool,
+) -> (Result<Vec<Filled>, Failure>, Vec<numrsc_schedule::messages::Message>) {
     let func = parse("func(%0 \"x\": f32[n]) {\n  %1 = map %0 {f=neg(a0)} : f32[n]\n  return %1\n}\n").unwrap();
     let mut state = LowerState::new(&Context::new(MACHINE).with(|o| o.sanitize = sanitize));
     let scope = Scope { func: &func, buffers: HashMap::from([(Value(0), Buffer { pointer: V(0) })]) };
