@@ -22,7 +22,7 @@ use numrsc_facts::{
     ops::{is_product, is_statement, is_view},
     sizes::bytes,
 };
-use numrsc_ir::{DType, Dim, Func, Op, Origins, Scalar, TensorType, Type, Value, dim::Sym, kernel::V};
+use numrsc_ir::{DType, Dim, Func, Op, Origin, Origins, Scalar, TensorType, Type, Value, dim::Sym, kernel::V};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub use traffic::Traffic;
@@ -123,21 +123,22 @@ impl Fusion {
 impl Fusion {
     /// The nodes of the user's model that the kernels of a node compute: what it comes from, what is computed on the
     /// spot, and the siblings. What needs no data (constants, sizes) is named only if there is nothing else.
-    pub fn origins(&self, func: &Func, v: Value, without_data: &[bool]) -> Origins {
+    pub fn origins(&self, func: &Func, v: Value, users: &[Vec<Value>], without_data: &[bool]) -> Origins {
         // With what those who use it here come from; users come before their operands.
         let mut left: BTreeMap<Value, Origins> = BTreeMap::new();
         let roots: BTreeSet<Value> = self.siblings(v).into_iter().chain([v]).collect();
         roots.iter().for_each(|root| drop(left.insert(*root, Origins::NONE)));
         let mut inside: BTreeMap<Value, Origins> = BTreeMap::new();
-        while let Some((x, users)) = left.pop_last() {
+        while let Some((x, here)) = left.pop_last() {
             // A part that several nodes share is computed here for some of them only.
-            let all = func.origins(x);
-            let here: Origins = all.iter().filter(|o| users.contains(o)).cloned().collect();
-            let own = if here.is_empty() { all.clone() } else { here };
+            let of_others =
+                |o: &Origin| !here.contains(o) && users[x.0 as usize].iter().any(|u| func.origins(*u).contains(o));
+            let is_root = roots.contains(&x);
+            let own: Origins = func.origins(x).iter().filter(|o| is_root || !of_others(o)).cloned().collect();
             let parts = func.node(x).args.iter();
             for a in parts.filter(|a| !self.stored[a.0 as usize] && !is_statement(&func.node(**a).op)) {
-                let users = left.entry(*a).or_default();
-                *users = users.union(&own);
+                let here = left.entry(*a).or_default();
+                *here = here.union(&own);
             }
             inside.insert(x, own);
         }

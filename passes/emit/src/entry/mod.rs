@@ -305,7 +305,7 @@ impl Entry {
     /// What is emitted now, and what it says when it fails, is for the sake of this node.
     pub(super) fn stand_at(&mut self, frame: &Frame<'_>, v: Value) {
         let func = frame.scope.func;
-        let origins = frame.fusion.origins(func, v, &frame.without_data);
+        let origins = frame.fusion.origins(func, v, &frame.users, &frame.without_data);
         self.state.place = Place::of(func, v).with_origins(&origins);
         self.b.source = origins;
         self.origins.stand_at(frame, v);
