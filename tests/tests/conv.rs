@@ -416,6 +416,31 @@ fn rounded_channels_change_no_results() {
     }
 }
 
+/// Texts along an axis that channels could have are compared with those of an input: there is nothing to round them up with.
+#[test]
+fn texts_are_not_rounded_up() {
+    for channels in [3, 7, 15] {
+        let keys: Vec<String> = (0..channels).map(|n| n.to_string()).collect();
+        let keys = Tensor::from_strings(vec![channels], keys).expect("as many as the shape says");
+        let mut f = Func::new();
+        let shape = vec![Dim::Const(2), Dim::Const(channels as i64)];
+        let x = f.param(Type::tensor(DType::Str, shape.clone())).expect("a parameter");
+        let keys = f.push(Op::Const { value: keys }, &[]).expect("a constant");
+        let keys = f.push(Op::Broadcast { shape, axes: vec![1] }, &[keys]).expect("a broadcast");
+        let steps = [Step::Arg(0), Step::Arg(1), Step::Call(Call { f: ScalarFn::Eq, args: vec![0, 1], to: None })];
+        let y = f.push(Op::Map { f: Scalar::new(&steps, 2) }, &[x, keys]).expect("a map");
+        f.set_results(vec![y]);
+        let texts = (0..2 * channels).map(|n| (n % 4).to_string()).collect();
+        let inputs = [Tensor::from_strings(vec![2, channels], texts).expect("as many as the shape says").into()];
+        let expected = eval(&f, &inputs).expect("a result");
+        for generator in GENERATORS {
+            let model = native::load(&f, &options(generator)).expect("a model");
+            let got = native::run(&model, &inputs, 1).expect("a result");
+            assert!(same(&expected[0], &got[0]), "{generator:?}, {channels} texts");
+        }
+    }
+}
+
 /// Convolutions of all and of single channels with a pool, a residual and a factor per channel that depends on the mean of all pixels.
 fn excited(inputs: usize, middle: usize, outputs: usize) -> Func {
     let g = numrsc_ir::build::Graph::new();

@@ -98,13 +98,15 @@ impl<'f> Round<'f> {
     fn filler_of(&self, v: Value, node: &Node) -> Option<Tensor> {
         let of = |number: usize| self.filler[node.args[number].0 as usize].clone();
         self.more(v)?;
-        let zero = |ty: &Type| ty.as_tensor().ok().map(|t| Tensor::scalar(t.dtype, 0.0));
+        // No text counts as zero.
+        let number = |ty: &Type| Some(ty.as_tensor().ok()?.dtype).filter(|&d| d != DType::Str);
+        let zero = |ty: &Type| number(ty).map(|dtype| Tensor::scalar(dtype, 0.0));
         let one = |x: &Tensor| x.to_f64s().first().copied();
         // What becomes of equal numbers does not depend on how many there are, unless they are added up.
         let combined =
             |f: ReduceFn| of(0).filter(|x| matches!(f, ReduceFn::Max | ReduceFn::Min) || one(x) == Some(0.0));
         match &node.op {
-            Op::Const { value } if !value.is_empty() && value.dtype() != DType::Str => zero(&node.ty),
+            Op::Const { value } if !value.is_empty() => zero(&node.ty),
             Op::Conv { .. } => {
                 let w = self.weights(node)?;
                 let alone = is_alone(node, w);
