@@ -101,6 +101,11 @@ impl<'e> S<'e> {
         self.arena.call(ScalarFn::Select, &[self, a, b.like(a)], None)
     }
 
+    /// `self * a + c`, rounded once; all are `f32`.
+    pub fn fma(self, a: impl Operand<'e>, c: impl Operand<'e>) -> S<'e> {
+        self.arena.call(ScalarFn::Fma, &[self, a.like(self), c.like(self)], None)
+    }
+
     pub fn cast(self, to: DType) -> S<'e> {
         if to == self.dtype() { self } else { self.arena.call(ScalarFn::Cast, &[self], Some(to)) }
     }

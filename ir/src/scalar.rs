@@ -19,6 +19,8 @@ pub enum Sig {
     Compare,
     /// A float, result bool.
     FloatTest,
+    /// `f32` only, result like the operands.
+    Single,
     /// A bool and two of any one type.
     Select,
     /// Any number or bool to the stated type.
@@ -96,6 +98,8 @@ scalar_fns! {
     Eq      "eq"      2 Compare,   |x, y| f64::from(x == y),    |x, y, _| i128::from(x == y);
     Lt      "lt"      2 Compare,   |x, y| f64::from(x < y),     |x, y, _| i128::from(x < y);
     Le      "le"      2 Compare,   |x, y| f64::from(x <= y),    |x, y, _| i128::from(x <= y);
+    // a0 * a1 + a2, rounded once.
+    Fma     "fma"     3 Single,    NO_FLOAT,                    NO_INT;
     Select  "select"  3 Select,    NO_FLOAT,                    NO_INT;
     // To an integer: truncates toward zero and wraps, NaN gives 0. To a float: rounds to nearest even. To bool: x != 0.
     Cast    "cast"    1 Convert,   NO_FLOAT,                    NO_INT;
@@ -367,6 +371,7 @@ impl Call {
         let same = of.iter().all(|d| *d == of[0]);
         let ok = match f.sig() {
             Sig::Float | Sig::FloatTest => same && of[0].is_float(),
+            Sig::Single => same && of[0] == DType::F32,
             Sig::Number => same && (of[0].is_float() || of[0].is_int()),
             Sig::Bits => same && (of[0].is_int() || of[0] == DType::Bool),
             Sig::Compare => same,
@@ -377,7 +382,7 @@ impl Call {
             return refuse();
         }
         Ok(match f.sig() {
-            Sig::Float | Sig::Number | Sig::Bits => of[0],
+            Sig::Float | Sig::Number | Sig::Bits | Sig::Single => of[0],
             Sig::Compare | Sig::FloatTest => DType::Bool,
             Sig::Select => of[1],
             Sig::Convert => {

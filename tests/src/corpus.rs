@@ -43,6 +43,16 @@ pub fn exports(part: &str) -> PathBuf {
     run("exports.py", &[part])
 }
 
+/// Make random cases of quantised operators, `count` of each (at once if they are there), and give the folder they lie in.
+///
+/// # Panics
+/// As [`fetch`].
+pub fn quantised(count: usize) -> PathBuf {
+    // It brings the packages.
+    fetch("suite");
+    run("quantised.py", &[&count.to_string()]).join("quantised")
+}
+
 fn run(script: &str, args: &[&str]) -> PathBuf {
     let script = root().join("tests/corpus").join(script);
     let status = Command::new("python3").arg(&script).args(args).status().expect("python3 can be started");

@@ -301,6 +301,7 @@ pub fn scalar(rng: &mut Rng, args: &[DType], special: bool) -> Scalar {
         let d = types[first];
         let fits = match f.sig() {
             Sig::Float | Sig::FloatTest => d.is_float(),
+            Sig::Single => d == DType::F32,
             Sig::Number => d.is_float() || d.is_int(),
             Sig::Bits => d.is_int() || d == DType::Bool,
             Sig::Compare | Sig::Convert => true,
@@ -323,7 +324,7 @@ pub fn scalar(rng: &mut Rng, args: &[DType], special: bool) -> Scalar {
             call.push(step_of(rng, second, &mut steps, &mut types, special));
         }
         let ty = match f.sig() {
-            Sig::Float | Sig::Number | Sig::Bits => d,
+            Sig::Float | Sig::Number | Sig::Bits | Sig::Single => d,
             Sig::Compare | Sig::FloatTest => DType::Bool,
             Sig::Select => second,
             Sig::Convert => to.expect("chosen above"),

@@ -64,6 +64,7 @@ fn call(f: ScalarFn, args: &[&Elems], of: DType, to: DType) -> Elems {
             (Elems::Str(a), Elems::Str(b)) => Elems::Str(choose(c, a, b)),
             _ => unreachable!("both sides have one type"),
         },
+        (Sig::Single, [Elems::Float(a), Elems::Float(b), Elems::Float(c)]) => Elems::Float(fused(a, b, c)),
         (Sig::Convert, [x]) => convert(f, x, of, to),
         (Sig::Compare, [Elems::Str(a), Elems::Str(b)]) => flags(
             a.iter()
@@ -95,6 +96,12 @@ fn call(f: ScalarFn, args: &[&Elems], of: DType, to: DType) -> Elems {
         }
         _ => unreachable!("the type rule admits no other operands"),
     }
+}
+
+/// `a b + c` of numbers of `f32`, rounded once.
+fn fused(a: &[f64], b: &[f64], c: &[f64]) -> Vec<f64> {
+    let one = |((&a, &b), &c)| f64::from((a as f32).mul_add(b as f32, c as f32));
+    a.iter().zip(b).zip(c).map(one).collect()
 }
 
 fn choose<T: Clone>(c: &[i128], a: &[T], b: &[T]) -> Vec<T> {

@@ -41,6 +41,11 @@ impl<'c> X<'c> {
         self.code.0.borrow().halves
     }
 
+    /// Does `mul_add` round once?
+    pub(super) fn is_fused(self) -> bool {
+        self.code.0.borrow().fused
+    }
+
     pub(super) fn lanes(self) -> u32 {
         self.ty().lanes
     }

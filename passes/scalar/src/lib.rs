@@ -134,6 +134,9 @@ pub fn call(b: &mut Builder, f: ScalarFn, of: &[DType], to: DType, args: &[V]) -
 }
 
 fn float_call<'c>(f: ScalarFn, d: DType, args: &[X<'c>]) -> X<'c> {
+    if let (ScalarFn::Fma, [a, b, c]) = (f, args) {
+        return single::fma(*a, *b, *c);
+    }
     let x = args[0];
     let y = args.get(1).copied().unwrap_or(x);
     // Of values of the type these are values of the type, except that some formats of 8 bits lack a sign or zero.

@@ -22,3 +22,14 @@ fn halves(x: X<'_>) -> (X<'_>, X<'_>) {
     let high = scaled - (scaled - x);
     (high, x - high)
 }
+
+/// a + b with the last bit set if anything was rounded off: rounded again to fewer digits, it is as if it had been rounded once.
+pub(super) fn odd_sum<'c>(a: X<'c>, b: X<'c>) -> X<'c> {
+    let (s, rest) = sum(a, b);
+    let bits = s.bits();
+    // NaN, as the rest is next to an infinity, is no rest.
+    let is_cut = rest.abs().gt(0.0) & (bits & 1).eq(0);
+    let outwards = (s.sign_bit() ^ rest.sign_bit()).eq(0);
+    let next = outwards.pick(bits + 1, bits + -1);
+    is_cut.pick(next, bits).as_float()
+}

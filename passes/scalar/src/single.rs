@@ -1,7 +1,7 @@
 //! The functions that inner loops of models are full of, in `f32` arithmetic: `exp`, `log`, `tanh`, `erf`, `sin`, `cos`.
 //!
 //! The polynomials are minimax fits (Remez) of the stated function; errors are relative to the whole result, without rounding.
-use crate::{circular, code::X};
+use crate::{circular, code::X, pair};
 use numrsc_ir::kernel::{Convert, Elem};
 use std::f64::consts::{FRAC_2_PI, LOG2_E};
 
@@ -57,6 +57,14 @@ const PI_2_LOW: f64 = 6.077100506506192e-11;
 
 /// Up to here the nearest multiple of π/2 is found in `f32`; it may be off by 2^-6 multiples.
 const LARGE_ANGLE: f64 = 262_144.0;
+
+/// `a b + c`, rounded once. Products of two `f32` are exact in `f64`.
+pub(super) fn fma<'c>(a: X<'c>, b: X<'c>, c: X<'c>) -> X<'c> {
+    if a.is_fused() {
+        return a.mul_add(b, c);
+    }
+    pair::odd_sum(a.to_f64() * b.to_f64(), c.to_f64()).to_f32()
+}
 
 pub(super) fn exp(x: X<'_>) -> X<'_> {
     // Beyond these the result is infinity or 0.

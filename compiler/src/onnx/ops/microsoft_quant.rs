@@ -1,11 +1,13 @@
 //! Operators of ONNX Runtime on quantised tensors: integers with a scale and a zero point.
 use super::{
+    conv::Placement,
     math::single,
+    qlinear::{self, Quantised, Quantiser, same_type},
     quant::along,
     rnn::{Cell, How, Layer, Weights, quantised},
 };
 use crate::onnx::import::{operand::Operand, table::onnx_ops};
-use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
+use numrsc_ir::{DType, Result, build::X, expr::S, refuse};
 
 onnx_ops! { pub(super) MICROSOFT_QUANT in "com.microsoft", |g, cx|
     "DequantizeLinear" 1 (x: Int, x_scale: Float; x_zero_point: Int)
@@ -31,25 +33,32 @@ onnx_ops! { pub(super) MICROSOFT_QUANT in "com.microsoft", |g, cx|
     "QLinearAdd" 1 (A: Int, A_scale: Float; A_zero_point: Int, B: Int, B_scale: Float, B_zero_point: Int,
                     C_scale: Float, C_zero_point: Int)
         {}
-        => binary(Quantised(A, A_scale, A_zero_point), [B, B_scale, B_zero_point], [C_scale, C_zero_point],
-                  |a, b| a + b);
+        => binary(Quantised::new(A, A_scale, A_zero_point)?, [B, B_scale, B_zero_point], [C_scale, C_zero_point], qlinear::add);
     "QLinearMul" 1 (A: Int, A_scale: Float; A_zero_point: Int, B: Int, B_scale: Float, B_zero_point: Int,
                     C_scale: Float, C_zero_point: Int)
         {}
-        => binary(Quantised(A, A_scale, A_zero_point), [B, B_scale, B_zero_point], [C_scale, C_zero_point],
-                  |a, b| a * b);
+        => binary(Quantised::new(A, A_scale, A_zero_point)?, [B, B_scale, B_zero_point], [C_scale, C_zero_point],
+                  qlinear::multiply);
+    "QLinearAveragePool" 1 (X: Int, x_scale: Float; x_zero_point: Int, y_scale: Float, y_zero_point: Int)
+        { auto_pad: String = "NOTSET".into(), ceil_mode: bool = false, channels_last: bool = false,
+          count_include_pad: bool = false, kernel_shape: Vec<i64>, pads: Vec<i64> = vec![], strides: Vec<i64> = vec![] }
+        => {
+            let place = Placement { ceil: ceil_mode, ..Placement::new(&auto_pad, &strides, &[], &pads) };
+            average_pool(Quantised::new(X, x_scale, x_zero_point)?, [y_scale, y_zero_point], channels_last,
+                         |x, to| qlinear::average_pool(x, &kernel_shape, count_include_pad, &place, to))
+        };
     "QLinearConcat" 1 (Y_scale: Float, Y_zero_point: Int, ..inputs: Any)
         { axis: i64 }
         => concat(Y_scale, Y_zero_point, &inputs, axis);
     "QLinearGlobalAveragePool" 1 (X: Int, x_scale: Float, x_zero_point: Int, y_scale: Float, y_zero_point: Int)
         { channels_last: bool = false }
-        => global_average(Quantised(X, x_scale, Some(x_zero_point)), [y_scale, y_zero_point], channels_last);
+        => global_average(Quantised::new(X, x_scale, Some(x_zero_point))?, [y_scale, y_zero_point], channels_last);
     "QLinearLeakyRelu" 1 (X: Int, X_scale: Float; X_zero_point: Int, Y_scale: Float, Y_zero_point: Int)
         { alpha: f64 = 0.01 }
-        => unary(Quantised(X, X_scale, X_zero_point), [Y_scale, Y_zero_point], |x| x.lt(0.0).select(x * alpha, x));
+        => unary(Quantised::new(X, X_scale, X_zero_point)?, [Y_scale, Y_zero_point], |x| x.lt(0.0).select(x * alpha, x));
     "QLinearSigmoid" 1 (X: Int, X_scale: Float; X_zero_point: Int, Y_scale: Float, Y_zero_point: Int)
         {}
-        => unary(Quantised(X, X_scale, X_zero_point), [Y_scale, Y_zero_point], |x| x.sigmoid());
+        => unary(Quantised::new(X, X_scale, X_zero_point)?, [Y_scale, Y_zero_point], |x| x.sigmoid());
     "DynamicQuantizeLSTM" 1 (X: Float, W: Int, R: Int; B: Float, sequence_lens: Index, initial_h: Float,
                              initial_c: Float, P: Float, W_scale: Float, W_zero_point: Int, R_scale: Float,
                              R_zero_point: Int)
@@ -59,26 +68,6 @@ onnx_ops! { pub(super) MICROSOFT_QUANT in "com.microsoft", |g, cx|
         => lstm([X, W, R], [B, sequence_lens, initial_h, initial_c, P], [W_scale, W_zero_point, R_scale, R_zero_point],
                 input_forget, &How { activation_alpha, activation_beta, activations, clip, direction, hidden_size,
                 layout: false });
-}
-
-/// Integers with the scale and the zero point of the whole tensor.
-#[derive(Clone, Copy)]
-struct Quantised<'g>(X<'g>, X<'g>, Option<X<'g>>);
-
-impl<'g> Quantised<'g> {
-    /// `(x - zero) scale`
-    fn real(self) -> Result<X<'g>> {
-        same_type(self.0.dtype(), self.2)?;
-        dequantized(self.0, single(self.1)?, self.2.map(single).transpose()?)
-    }
-}
-
-/// Everything quantised in one of these operators has one type.
-fn same_type(dtype: DType, other: Option<X<'_>>) -> Result<()> {
-    match other {
-        Some(x) if x.dtype() != dtype => refuse!("{} next to {dtype}: all must be of one type", x.ty()),
-        _ => Ok(()),
-    }
 }
 
 /// `(x - zero) scale`, in the type of the scale.
@@ -170,21 +159,18 @@ fn qgemm<'g>(
     }
 }
 
-/// A function of two quantised tensors on the numbers they stand for.
+/// A function of two quantised tensors.
 fn binary<'g>(
     a: Quantised<'g>,
     [b, b_scale, b_zero]: [Option<X<'g>>; 3],
     [scale, zero]: [Option<X<'g>>; 2],
-    f: impl for<'e> FnOnce(S<'e>, S<'e>) -> S<'e>,
+    f: fn(Quantised<'g>, Quantised<'g>, Quantiser<'g>) -> Result<X<'g>>,
 ) -> Result<X<'g>> {
     let (Some(b), Some(b_scale), Some(scale)) = (b, b_scale, scale) else {
         refuse!("`B`, `B_scale` and `C_scale` are needed");
     };
-    same_type(a.0.dtype(), Some(b))?;
-    same_type(a.0.dtype(), zero)?;
-    let (x, y) = (a.real()?, Quantised(b, b_scale, b_zero).real()?);
-    let z = a.0.graph().map([x, y], |[x, y]| f(x, y))?;
-    quantized(z, single(scale)?, zero.map(single).transpose()?, a.0.dtype())
+    same_type(a.x.dtype(), zero)?;
+    f(a, Quantised::new(b, b_scale, b_zero)?, Quantiser::new(scale, zero, a.x.dtype())?)
 }
 
 /// A function of a quantised tensor on the numbers it stands for.
@@ -194,26 +180,39 @@ fn unary<'g>(
     f: impl for<'e> FnOnce(S<'e>) -> S<'e>,
 ) -> Result<X<'g>> {
     let Some(scale) = scale else { refuse!("`Y_scale` is needed") };
-    same_type(x.0.dtype(), zero)?;
-    quantized(x.real()?.map(f)?, single(scale)?, zero.map(single).transpose()?, x.0.dtype())
+    same_type(x.x.dtype(), zero)?;
+    qlinear::rounded(x.real()?.map(f)?, Quantiser::new(scale, zero, x.x.dtype())?)
+}
+
+/// The mean over windows of space, where channels may be the last axis.
+fn average_pool<'g>(
+    x: Quantised<'g>,
+    [scale, zero]: [Option<X<'g>>; 2],
+    channels_last: bool,
+    pool: impl FnOnce(Quantised<'g>, Quantiser<'g>) -> Result<X<'g>>,
+) -> Result<X<'g>> {
+    let Some(scale) = scale else { refuse!("`y_scale` is needed") };
+    let (dtype, rank) = (x.x.dtype(), x.x.rank());
+    if rank < 3 {
+        refuse!("the input must have rank 3 or more, not {}", x.x.ty());
+    }
+    same_type(dtype, zero)?;
+    let to = Quantiser::new(scale, zero, dtype)?;
+    if !channels_last {
+        return pool(x, to);
+    }
+    pool(x.with(x.x.move_axis(rank - 1, 1)?), to)?.move_axis(1, rank - 1)
 }
 
 /// The mean over space of each channel.
-fn global_average<'g>(x: Quantised<'g>, [scale, zero]: [X<'g>; 2], channels_last: bool) -> Result<X<'g>> {
-    let rank = x.0.rank();
+fn global_average<'g>(q: Quantised<'g>, [scale, zero]: [X<'g>; 2], channels_last: bool) -> Result<X<'g>> {
+    let rank = q.x.rank();
     if rank < 3 {
-        refuse!("the input must have rank 3 or more, not {}", x.0.ty());
+        refuse!("the input must have rank 3 or more, not {}", q.x.ty());
     }
-    same_type(x.0.dtype(), x.2)?;
-    same_type(x.0.dtype(), Some(zero))?;
-    let g = scale.graph();
+    same_type(q.x.dtype(), Some(zero))?;
     let axes: Vec<usize> = if channels_last { (1..rank - 1).collect() } else { (2..rank).collect() };
-    let sum = centred(x.0, x.2.map(single).transpose()?)?.sum(&axes, true)?.cast(DType::F32)?;
-    let shape = x.0.shape();
-    let count = g.size(&Dim::product(axes.iter().map(|&a| &shape[a])))?.cast(DType::F32)?;
-    let ratio = g.map([single(x.1)?, single(scale)?, count], |[x, y, n]| x / (y * n))?;
-    let mean = g.map([sum, ratio], |[s, r]| s * r)?;
-    quantized(mean, g.scalar(DType::F32, 1.0)?, Some(single(zero)?), x.0.dtype())
+    qlinear::mean(q, &axes, Quantiser::new(scale, Some(zero), q.x.dtype())?)
 }
 
 /// Tensors, each with its own parameters, joined under common ones.
@@ -221,13 +220,13 @@ fn concat<'g>(scale: X<'g>, zero: X<'g>, inputs: &[X<'g>], axis: i64) -> Result<
     if inputs.is_empty() || !inputs.len().is_multiple_of(3) {
         refuse!("inputs come as tensor, scale and zero point; there are {}", inputs.len());
     }
-    let (scale, zero) = (single(scale)?, single(zero)?);
+    let to = Quantiser::new(scale, Some(zero), DType::U8)?;
     let part = |p: &[X<'g>]| {
         if !p[0].dtype().is_int() || !p[1].dtype().is_float() {
             refuse!("expected integers and a scale, got {} and {}", p[0].ty(), p[1].ty());
         }
         same_type(zero.dtype(), Some(p[0]))?;
-        quantized(Quantised(p[0], p[1], Some(p[2])).real()?, scale, Some(zero), DType::U8)
+        qlinear::rounded(Quantised::new(p[0], p[1], Some(p[2]))?.real()?, to)
     };
     let parts = inputs.chunks(3).map(part).collect::<Result<Vec<_>>>()?;
     scale.graph().concat(&parts, parts[0].axis(axis)?)

@@ -18,6 +18,7 @@ mod ml;
 mod norm;
 pub mod page;
 mod pool;
+mod qlinear;
 mod quant;
 mod random;
 mod reduce;

@@ -55,7 +55,7 @@ fn spatial_axes(x: X<'_>) -> Result<Vec<usize>> {
     Ok((2..2 + spatial(x)?.len()).collect())
 }
 
-fn windows(x: X<'_>, kernel: &[i64], placement: &Placement<'_>) -> Result<Vec<Window>> {
+pub(super) fn windows(x: X<'_>, kernel: &[i64], placement: &Placement<'_>) -> Result<Vec<Window>> {
     if let Some(bad) = kernel.iter().find(|&&k| k < 1) {
         refuse!("kernel sizes must be positive, got {bad}");
     }

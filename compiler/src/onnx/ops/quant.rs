@@ -2,6 +2,7 @@
 use super::{
     conv::{Placement, conv},
     math::single,
+    qlinear::requantised,
 };
 use crate::onnx::import::{operand::Operand, table::onnx_ops};
 use numrsc_ir::{DType, Dim, Result, build::X, expr::S, refuse};
@@ -241,15 +242,11 @@ fn by_rows<'g>(a: X<'g>, v: X<'g>) -> Result<X<'g>> {
     if v.rank() == 1 && v.len() != Dim::ONE && a.rank() >= 2 { v.unsqueeze(&[1]) } else { scalar_or_same(v) }
 }
 
-/// `saturate(round(y * a_scale * b_scale / y_scale) + zero)` in the type of the zero point.
-fn rescaled<'g>(y: X<'g>, a_scale: X<'g>, b_scale: X<'g>, y_scale: X<'g>, zero: X<'g>) -> Result<X<'g>> {
-    let (g, to) = (y.graph(), zero.dtype());
+/// A sum of products with the scales of its factors, quantised anew.
+fn rescaled<'g>(sum: X<'g>, a_scale: X<'g>, b_scale: X<'g>, y_scale: X<'g>, zero: X<'g>) -> Result<X<'g>> {
     let (a_scale, y_scale, zero) = (scalar_or_same(a_scale)?, scalar_or_same(y_scale)?, scalar_or_same(zero)?);
-    let scale = g.map([a_scale, b_scale, y_scale], |[a, b, y]| a * b / y)?.onto(&y.shape())?;
-    let zero = zero.onto(&y.shape())?;
-    // Products and sums of many of them need more digits than f32 has.
-    g.map([y, scale, zero], |[y, scale, zero]| {
-        let real = y.cast(DType::F64) * scale.cast(DType::F64);
-        if to.is_float() { small_float(real, Some(zero), to, true) } else { small_int(real, Some(zero), to) }
-    })
+    let scale = sum.graph().map([a_scale, b_scale, y_scale], |[a, b, y]| {
+        a.cast(DType::F32) * b.cast(DType::F32) / y.cast(DType::F32)
+    })?;
+    requantised(sum, scale, zero)
 }
