@@ -105,9 +105,8 @@ pub(super) fn add<'g>(a: Quantised<'g>, b: Quantised<'g>, to: Quantiser<'g>) -> 
     let zero = |q: Quantised<'g>| q.zero.map_or_else(|| g.scalar(DType::F32, 0.0), |z| z.cast(DType::F32));
     let ratio = |q: Quantised<'g>| g.map([q.scale, to.scale], |[s, to]| s / to);
     let (rf, rs) = (ratio(first)?, ratio(second)?);
-    let offset = g.map([to.zero, rf, zero(first)?, rs, zero(second)?], |[zero, rf, zf, rs, zs]| {
-        zero - rs.fma(zs, rf * zf)
-    })?;
+    let offset =
+        g.map([to.zero, rf, zero(first)?, rs, zero(second)?], |[zero, rf, zf, rs, zs]| zero - rs.fma(zs, rf * zf))?;
     g.map([second.x, rs, first.x, rf, offset], |[second, rs, first, rf, offset]| {
         let sum = first.cast(DType::F32).fma(rf, offset);
         second.cast(DType::F32).fma(rs, sum).round().cast_sat(to.dtype)
@@ -161,7 +160,8 @@ pub(super) fn average_pool<'g>(
     let x = q.real()?;
     let windows = windows(x, kernel, place)?;
     let all: i64 = kernel.iter().product();
-    let sum = if all <= MAX_TAPS { sum_of_taps(x, kernel, &windows)? } else { x.window(ReduceFn::Sum, kernel, &windows)? };
+    let sum =
+        if all <= MAX_TAPS { sum_of_taps(x, kernel, &windows)? } else { x.window(ReduceFn::Sum, kernel, &windows)? };
     let count = if include_padding {
         g.scalar(DType::F32, all as f64)?
     } else {

@@ -245,8 +245,8 @@ fn by_rows<'g>(a: X<'g>, v: X<'g>) -> Result<X<'g>> {
 /// A sum of products with the scales of its factors, quantised anew.
 fn rescaled<'g>(sum: X<'g>, a_scale: X<'g>, b_scale: X<'g>, y_scale: X<'g>, zero: X<'g>) -> Result<X<'g>> {
     let (a_scale, y_scale, zero) = (scalar_or_same(a_scale)?, scalar_or_same(y_scale)?, scalar_or_same(zero)?);
-    let scale = sum.graph().map([a_scale, b_scale, y_scale], |[a, b, y]| {
-        a.cast(DType::F32) * b.cast(DType::F32) / y.cast(DType::F32)
-    })?;
+    let scale = sum
+        .graph()
+        .map([a_scale, b_scale, y_scale], |[a, b, y]| a.cast(DType::F32) * b.cast(DType::F32) / y.cast(DType::F32))?;
     requantised(sum, scale, zero)
 }

@@ -306,19 +306,20 @@ fn select_takes_every_type() {
     }
 }
 
-/// Also where the machine has no such instruction, and where the exact result is next to the middle of two numbers.
+/// On a machine without the instruction, where exact results lie next to the middle of two numbers.
 #[test]
 fn fused_products_are_rounded_once() {
-    let middle = |bits: u32| u64::from(f32::from_bits(bits).to_bits());
     let mut triples: Vec<[u64; 3]> = vec![];
     for exponent in [0u32, 1, 30, 60, 97, 126, 127, 128, 150, 200, 254, 255] {
         for mantissa in [0u32, 1, 2, 0x1000, 0x1001, 0x7f_ffff, 0x55_5555] {
             let x = exponent << 23 | mantissa;
             for y in [0x3f80_0000u32, 0x3f80_0001, 0x3f80_1000, 0xbf80_0800, 0x0000_0001, 0x7f7f_ffff, 0x3380_0000] {
-                for z in [0u32, 0x8000_0000, 0x3f80_0000, 0xb380_0000, 0x3380_0001, 0x0000_0001, 0x7f80_0000, 0xff7f_ffff] {
-                    triples.push([middle(x), middle(y), middle(z)]);
+                for z in
+                    [0u32, 0x8000_0000, 0x3f80_0000, 0xb380_0000, 0x3380_0001, 0x0000_0001, 0x7f80_0000, 0xff7f_ffff]
+                {
+                    triples.push([x, y, z].map(u64::from));
                 }
-                triples.push([middle(x), middle(y), middle(x ^ 0x8000_0000)]);
+                triples.push([x, y, x ^ 0x8000_0000].map(u64::from));
             }
         }
     }
