@@ -1,6 +1,6 @@
-//! What passes and backends have to know of the machine that will run the code.
+//! Properties of a processor that passes and backends use.
 
-/// Bytes of a block of channels at least, where vectors are longer.
+/// The smallest block of channels, in bytes, where vectors are longer.
 const LEAST_BLOCK_BYTES: u32 = 32;
 
 /// A processor as data. Backends make one from their target.
@@ -12,13 +12,15 @@ pub struct Machine {
     pub registers: u32,
     /// Does `muladd` round once?
     pub fused: bool,
-    /// Does it convert between `f32` and IEEE numbers of 16 bits?
+    /// Does it convert between `f32` and IEEE 16-bit floats?
     pub halves: bool,
-    /// Does it read and write some lanes of a vector as fast as all of them?
+    /// Are masked loads and stores as fast as full ones?
     pub masks: bool,
-    /// Does one instruction multiply vectors of 16-bit integers and add up neighbouring products?
+    /// Dot product of two (dot2): does one instruction multiply vectors of 16-bit integers and add neighbouring
+    /// products?
     pub dot2: bool,
-    /// Does one instruction multiply vectors of 8-bit integers, of which one has signs, and add every four neighbouring products to a sum?
+    /// Dot product of four (dot4): does one instruction multiply a vector of unsigned by one of signed 8-bit integers,
+    /// and add every four neighbouring products to a sum?
     pub dot4: bool,
 }
 
@@ -57,7 +59,8 @@ impl Machine {
         (self.vector_bytes / bytes).max(1)
     }
 
-    /// Channels of `f32` of a block, the most first. Half a vector is better than no blocks, unless that is little.
+    /// Possible blocks of `f32` channels, largest first. Half a vector is better than no blocks, unless it is too
+    /// short.
     pub fn blocks(self) -> impl Iterator<Item = i64> {
         let least = self.vector_bytes.min(LEAST_BLOCK_BYTES);
         let sizes = [self.vector_bytes, self.vector_bytes / 2].into_iter().filter(move |bytes| *bytes >= least);

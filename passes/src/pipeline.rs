@@ -1,5 +1,5 @@
-//! The list of all passes: in which order they run, and why there. What `numrsc inspect --after` knows, what compiling does
-//! and what filetests can name derive from it.
+//! The list of all passes: in which order they run, and why there. What `numrsc inspect --after` knows, what compiling
+//! does and what filetests can name derive from it.
 use numrsc_egraph::{self as egraph, optimise};
 use numrsc_emit::{Lowered, emit};
 use numrsc_facts::{ATTENTION, Context, Error, Level, Result};

@@ -1,4 +1,5 @@
-//! What compiling does grows in proportion to a model: quantised blocks of which no two are equal, and more of them. Counts of work, not times.
+//! What compiling does grows in proportion to a model: quantised blocks of which no two are equal, and more of them.
+//! Counts of work, not times.
 use numrsc_ir::{Func, Machine, parse, verify};
 use numrsc_passes::{
     Context, dequantised_products, egraph::optimise_and_report, fold, fold_channel_scale, layout, literals, lower,
@@ -55,7 +56,8 @@ fn work(count: usize) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// Where regions are cut and which rules fire in them varies with numbers; a quadratic part would make it sixteen times the work.
+/// Where regions are cut and which rules fire in them varies with numbers; a quadratic part would make it sixteen times
+/// the work.
 #[test]
 fn four_times_as_many_blocks_are_about_four_times_the_work() {
     let (few, many) = (work(20), work(80));

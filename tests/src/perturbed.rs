@@ -1,5 +1,6 @@
-//! The evaluator with rounding errors on purpose: every float result that native code may round otherwise is moved by as much as
-//! the error it may have. How far the final results move tells how far native results may be from the evaluator's.
+//! The evaluator with deliberate rounding errors: every float result that native code may round differently is
+//! perturbed by as much as its admissible error. The spread of the final results bounds how far native results may be
+//! from the evaluator's.
 //!
 //! Functions such as `exp` may be wrong by two units in the last place of the type they are computed in, sums by one per term
 //! relative to the sum of the absolute terms. Everything else is exact and does not move.
@@ -10,10 +11,10 @@ use numrsc_ir::{
     scalar::{Call, Step},
 };
 
-/// Which way to move results.
+/// The direction of the perturbation.
 #[derive(Clone, Debug)]
 pub enum Perturbation {
-    /// Not at all: this is the evaluator.
+    /// None: the evaluator itself.
     None,
     Up,
     Down,
@@ -26,7 +27,8 @@ pub fn perturbations(seed: u64) -> Vec<Perturbation> {
     [Perturbation::None, Perturbation::Up, Perturbation::Down].into_iter().chain(random).collect()
 }
 
-/// What one unit in the last place is relative to a number, and the least distance of numbers, where a type is computed in.
+/// One unit in the last place relative to a number, and the smallest distance of two numbers, in the type that a type
+/// is computed in.
 fn unit(dtype: DType) -> (f64, f64) {
     if dtype == DType::F64 { (2f64.powi(-52), f64::from_bits(1)) } else { (2f64.powi(-23), 2f64.powi(-149)) }
 }
@@ -120,12 +122,12 @@ impl Perturbation {
         }
     }
 
-    /// Differs between samples: for what is not determined.
+    /// Differs between samples, for results that are not determined.
     fn is_odd(&self) -> bool {
         matches!(self, Perturbation::Down)
     }
 
-    /// Run a function as the evaluator would.
+    /// Runs a function as the evaluator would.
     pub fn run(&mut self, func: &Func, args: &[Data], env: &mut Env) -> Result<Vec<Data>, String> {
         // A size may be named by one parameter and used in an expression by an earlier one.
         for (p, arg) in func.params().into_iter().zip(args) {

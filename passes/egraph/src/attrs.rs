@@ -1,4 +1,5 @@
-//! Functions of attributes and types that rules use on their right side and in conditions. One that cannot tell gives `None`, and the rule does not fire.
+//! Functions of attributes and types that rules use on their right side and in conditions. One that cannot tell gives
+//! `None`, and the rule does not fire.
 use crate::{
     rule::dims,
     term::{Fact, Known},
@@ -154,7 +155,8 @@ fn inverse(p: &[i64]) -> Option<Vec<i64>> {
     (0..p.len() as i64).map(|i| position(p, i)).collect()
 }
 
-/// A transposition by `perm` before reducing `axes` (of its result) orders the kept axes like this, counted among the kept axes of its operand.
+/// A transposition by `perm` before reducing `axes` (of its result) orders the kept axes like this, counted among the
+/// kept axes of its operand.
 fn kept_order(perm: &[i64], axes: &[i64]) -> Option<Vec<i64>> {
     let gone = at_all(perm, axes)?;
     let kept: Vec<i64> = perm.iter().copied().filter(|p| !gone.contains(p)).collect();
@@ -174,7 +176,8 @@ fn moves_only_ones(x: &TensorType, perm: &[i64]) -> bool {
     large.is_sorted()
 }
 
-/// For a reshape from `from` to `to` that only adds and drops axes of size 1, and is then broadcast along `axes`: the axes that `from` is broadcast along.
+/// For a reshape from `from` to `to` that only adds and drops axes of size 1, and is then broadcast along `axes`: the
+/// axes that `from` is broadcast along.
 fn unit_axes(from: &[Dim], to: &[Dim], axes: &[i64]) -> Option<Vec<i64>> {
     // An axis of size 1 may go anywhere that is still free between its neighbours.
     let mut next = 0i64;

@@ -1,7 +1,8 @@
-//! What a term costs on a target, in picoseconds, from shapes alone.
+//! The cost of a term on a target, in picoseconds, from shapes alone.
 //!
-//! Time is work over achievable speed, and at least bytes over bandwidth, plus the launch of a kernel. Functions of elements are taken to be fused into
-//! their neighbours: they cost arithmetic, not memory. What is constant costs nothing. Sizes that are not known are taken to be typical.
+//! Time is work over achievable speed, and at least bytes over bandwidth, plus the launch of a kernel. Scalar functions
+//! are assumed to fuse into their neighbours: they cost arithmetic, not memory. Constants cost nothing. Unknown sizes
+//! are typical ones.
 use crate::term::{Fact, Known, attribute_count, function};
 use numrsc_facts::{
     costs::instructions,
@@ -12,12 +13,12 @@ use numrsc_schedule::fuse::Traffic;
 
 /// Launching a kernel.
 const LAUNCH: u64 = 250_000;
-/// A term that does nothing at run time: of two ways to say the same, the shorter is better.
+/// A term that does nothing at run time; nonzero, so that the shorter of two equal terms wins.
 const NOTHING: u64 = 10;
-/// Picoseconds per byte beyond the caches, and within.
+/// Picoseconds per byte in main memory, and in the caches.
 const FAR: u64 = 48;
 const NEAR: u64 = 14;
-/// What is larger than this does not stay in the cache.
+/// The size up to which data stays in the cache.
 const CACHE: u64 = 1 << 20;
 
 /// Costs of terms for a machine.
@@ -25,7 +26,7 @@ const CACHE: u64 = 1 << 20;
 pub struct CostModel {
     /// Multiplications and additions per nanosecond, times 1000.
     speed: u64,
-    /// Elements of four bytes that one instruction does.
+    /// Four-byte elements per vector instruction.
     lanes: u64,
     /// Channels of the smallest blocks.
     block: u64,
@@ -39,7 +40,7 @@ impl CostModel {
         CostModel { speed: lanes * if machine.fused { 6400 } else { 3200 }, lanes, block }
     }
 
-    /// The cost of a term by its name, what is known of its children, and of itself.
+    /// The cost of a term by its name and by the facts about its children and itself.
     pub fn of(&self, name: Option<&'static str>, kids: &[&Fact], own: &Fact) -> u64 {
         let Fact::Tensor(known) = own else { return 0 };
         if known.constant {
@@ -64,7 +65,7 @@ impl CostModel {
         let input = operands.first().and_then(|k| k.tensor());
         match name {
             "reshape" | "broadcast" | "slice" | "size" | "iota" => 2 * NOTHING,
-            // Elements that lie apart are read one by one.
+            // Strided elements are read one by one.
             "transpose" => 2 * NOTHING + elements * 60,
             "reduce" | "arg" => LAUNCH / 2 + input.map_or(0, |x| elements_of(x) * 160 / self.lanes),
             "contract" => LAUNCH + self.contract(kids, own, bytes_in + bytes_out),
@@ -90,11 +91,12 @@ impl CostModel {
         let (Some(a), Some(b)) = (kids[0].tensor(), kids[1].tensor()) else { return 0 };
         let (Some(sum), Some(batch)) = (ints(kids[4]), ints(kids[3])) else { return 0 };
         let depth = product(sum.iter().map(|&s| &a.shape[s as usize]));
-        // Columns run along vectors: a product with few of them on both sides does not use vectors well.
+        // Columns run along vectors: a product with few free elements on both sides wastes lanes.
         let shared = product(batch.iter().map(|&s| &b.shape[s as usize]));
         let others = depth.saturating_mul(shared).max(1);
         let (columns, rows) = (elements_of(b) / others, elements_of(a) / others);
-        // Columns that do not lie one after the other are packed before, like a transpose. With one column, rows take their place.
+        // Columns that are not contiguous are packed first, which costs a transpose. With one column, rows take their
+        // place.
         let (right, operand, right_sum, right_batch) = match columns {
             1 if rows > 1 => (kids[0], a, Some(sum.clone()), ints(kids[2])),
             _ => (kids[1], b, ints(kids[5]), Some(batch)),
@@ -115,7 +117,7 @@ impl CostModel {
     }
 }
 
-/// What kernels cost besides arithmetic: their launches, and what they move.
+/// The cost of kernels besides arithmetic: launches and bytes moved.
 pub(crate) fn overhead(traffic: Traffic) -> u64 {
     traffic.kernels * LAUNCH / 2 + memory(traffic.moved)
 }

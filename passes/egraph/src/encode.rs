@@ -1,4 +1,4 @@
-//! Between functions and terms.
+//! Conversion between functions and terms of the e-graph.
 use crate::{
     extract::{Extraction, Problem},
     sources::Log,
@@ -27,7 +27,7 @@ pub(super) fn is_encodable(func: &Func, v: Value) -> bool {
     }
 }
 
-/// The terms of a function, and the class of each of its nodes. What is known of parameters is given.
+/// The terms of a function, and the class of each of its nodes, given the facts about its parameters.
 pub(super) fn encode(func: &Func, inputs: Vec<Known>, explain: bool) -> (Graph, Vec<Id>) {
     let graph = EGraph::new(Facts { inputs, log: Log::default() });
     let mut graph = if explain { graph.with_explanations_enabled() } else { graph };

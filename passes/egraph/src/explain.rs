@@ -1,4 +1,4 @@
-//! Why a node became what it became: egg's proof, step by step.
+//! The proof by egg that the result for a node equals the node, step by step.
 use crate::{
     Optimiser,
     encode::encode,

@@ -1,8 +1,9 @@
-//! Choosing one term per class so that the whole costs least, where what is used twice is paid once.
+//! Extraction: chooses one term per class so that the total cost is least, where shared work is paid once.
 //!
-//! Greedy: every class knows the set of classes its best term needs, and takes the term whose set costs least. Work that only pays when several share
-//! it is found by a second look: if a costly class that was not chosen were free, would the rest get cheaper by more than its price? An exact search
-//! (branch and bound) for small graphs shows how far that is from the best.
+//! Greedy: every class knows the set of classes its best term needs, and takes the term whose set costs least. Work
+//! that only pays when several share it is found by a second look: if a costly class that was not chosen were free,
+//! would the rest get cheaper by more than its price? An exact search (branch and bound) for small graphs shows how far
+//! that is from the best.
 use crate::{
     cost::CostModel,
     needs::{Forest, Needs},
@@ -50,7 +51,8 @@ impl Extraction {
 
 impl Problem {
     pub fn new(graph: &Graph, roots: &[Id], model: &CostModel) -> Problem {
-        // Only what the roots can reach, in the order of the first visit: nothing depends on how the e-graph numbers its classes.
+        // Only what the roots can reach, in the order of the first visit: nothing depends on how the e-graph numbers
+        // its classes.
         let mut place: HashMap<Id, usize> = HashMap::new();
         let mut ids = Vec::new();
         let mut queue: VecDeque<Id> = roots.iter().map(|r| graph.find(*r)).collect();
@@ -154,7 +156,7 @@ impl Problem {
         choice.unwrap_or_else(|| self.tree())
     }
 
-    /// What a term of a class needs, if all its children are known and none needs that class.
+    /// The set that a term of a class needs, if all its children are known and none needs that class.
     fn needs(&self, at: usize, cost: u64, children: &[usize], best: &[Option<Best>]) -> Option<Needs> {
         let mut needs: Option<Needs> = None;
         for &c in children {
@@ -167,11 +169,11 @@ impl Problem {
         if needs.as_ref().is_some_and(|needs| self.forest.contains(needs, at)) {
             return None;
         }
-        // One more than it costs, so that of two equal ways the one with fewer terms wins.
+        // One more than the cost, so that of two equal choices the one with fewer terms wins.
         Some(self.forest.with(needs.as_ref(), at, cost.saturating_add(1)))
     }
 
-    /// How much extraction had to do so far, in steps that take about equally long.
+    /// Work of extraction so far, in steps of about equal duration.
     pub fn work(&self) -> u64 {
         self.forest.work()
     }

@@ -1,7 +1,8 @@
-//! The optimiser: rewrites as one-line rules over an e-graph, and a choice by cost.
+//! The optimiser: one-line rewrite rules over an e-graph, and extraction by cost.
 //!
-//! A function is cut into regions; each becomes terms (`term`, `encode`), rules add equal terms (`rule`, `rules`, `attrs`), and the cheapest are taken
-//! (`cost`, `extract`). Limits count nodes and rounds, never time: the same function gives the same result.
+//! A function is cut into regions; each becomes terms (`term`, `encode`), rules add equal terms (`rule`, `rules`,
+//! `attrs`), and the cheapest are taken (`cost`, `extract`). Limits count nodes and rounds, never time: the same
+//! function gives the same result.
 mod attrs;
 mod composites;
 pub mod cost;
@@ -54,7 +55,7 @@ fn uses(level: Level, rule: &Rule) -> bool {
     level >= if rule.exact { Level::O2 } else { Level::O3 }
 }
 
-/// What the optimiser did.
+/// A report of what the optimiser did.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Predicted picoseconds before and after.
@@ -83,7 +84,8 @@ pub fn optimise(func: &Func, cx: &Context) -> Result<Func> {
     Optimiser::new(cx).function(func)
 }
 
-/// What extraction found for each region of a function, and the best there is unless finding it takes more than `steps`.
+/// What extraction found for each region of a function, and the best there is unless finding it takes more than
+/// `steps`.
 pub fn optimality(func: &Func, cx: &Context, steps: usize) -> Result<Vec<(u64, Option<u64>)>> {
     let optimiser = Optimiser::new(cx);
     let mut found = Vec::new();
@@ -230,7 +232,7 @@ impl<'c> Optimiser<'c> {
         Ok(out.without_dead_nodes())
     }
 
-    /// Search the regions that are not done yet, each distinct one once. What comes of one does not depend on others.
+    /// Optimises the regions that are not done yet, each distinct one once. Results do not depend on other regions.
     fn search_all(&mut self, func: &Func, pieces: &[Piece]) -> Result<()> {
         let mut keys: Vec<Key> = Vec::new();
         let mut seen: HashSet<Key> = HashSet::new();
@@ -284,7 +286,8 @@ impl<'c> Optimiser<'c> {
         done
     }
 
-    /// Search with all rules, and with fewer: the model of costs knows nothing of fusion, so lowering's own plan decides between what they find.
+    /// Searches with all rules and with fewer: the cost model ignores fusion, so lowering's own plan decides between
+    /// the results.
     fn search(&self, func: &Func, known: &[Known]) -> Result<Optimised> {
         let constant: Vec<bool> = known.iter().map(|k| k.constant).collect();
         let planned =
@@ -371,7 +374,7 @@ impl<'c> Optimiser<'c> {
     }
 }
 
-/// The next one that nobody has taken yet.
+/// The next region that no thread has taken.
 fn next_of<'a, T>(all: &'a [T], next: &AtomicUsize) -> Option<(usize, &'a T)> {
     let i = next.fetch_add(1, Ordering::Relaxed);
     all.get(i).map(|x| (i, x))

@@ -1,7 +1,9 @@
-//! What a term needs: a set of classes with a cost each. It shares nearly all of its memory with the sets that it was made of.
+//! The classes that a term needs, with a cost each, as a persistent set that shares nearly all of its memory with the
+//! sets it was made of.
 //!
-//! Operands mostly need the same as each other, so a union that looks at every class takes time in proportion to the square of a region. Here it goes only where both sets differ: they are
-//! trees of one shape, and what they have in common is one node in memory.
+//! Operands mostly need the same as each other, so a union that looks at every class takes time in proportion to the
+//! square of a region. Here it goes only where both sets differ: they are trees of one shape, and what they have in
+//! common is one node in memory.
 use std::{cell::Cell, rc::Rc};
 
 /// Children of a node, as a power of two.

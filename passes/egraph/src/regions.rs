@@ -1,7 +1,8 @@
-//! Cutting a function into regions that are small enough to search, with exact seams.
+//! Cuts a function into regions that are small enough to search.
 //!
-//! Nodes that an e-graph cannot hold (control flow, sequences, what names sizes) come between levels: whatever depends on one is on a higher level. A
-//! level is cut where its blocks repeat, so that equal blocks become equal regions, which are optimised once.
+//! Nodes that an e-graph cannot hold (control flow, sequences, what names sizes) come between levels: whatever depends
+//! on one is on a higher level. A level is cut where its blocks repeat, so that equal blocks become equal regions,
+//! which are optimised once.
 use crate::encode::{invalid, is_encodable};
 use numrsc_facts::Result;
 use numrsc_ir::{Func, Node, Op, Type, Value, dim::Sym};
@@ -19,7 +20,7 @@ const PERIODS: std::ops::RangeInclusive<usize> = 6..=800;
 /// A part of a function, in an order in which parts can be rebuilt one after the other.
 #[derive(Debug)]
 pub(super) enum Piece {
-    /// A node that stays as it is.
+    /// A node that is not optimised.
     Node(Value),
     Region(Box<Region>),
 }
@@ -47,7 +48,7 @@ pub(super) fn cut(func: &Func) -> Result<Vec<Piece>> {
     let mut by_level: Vec<Vec<Value>> = vec![vec![]; top + 1];
     func.values().for_each(|(v, _)| by_level[levels[v.0 as usize]].push(v));
     for nodes in by_level {
-        // What is no term of this level comes first: it depends on lower levels only.
+        // Nodes that are not terms of this level come first: they depend on lower levels only.
         let (inside, outside): (Vec<Value>, Vec<Value>) = nodes.iter().partition(|v| is_encodable(func, **v));
         pieces.extend(outside.into_iter().map(Piece::Node));
         let cutter = Cutter { sequence: signatures(func, &inside), crossing: crossing(func, &inside, &users) };
@@ -76,7 +77,7 @@ fn levels(func: &Func) -> Vec<usize> {
     levels
 }
 
-/// What is made of constants alone belongs to whoever uses it first, where it is known to be constant.
+/// Nodes computed from constants alone belong to the region of their first user, where they are known to be constant.
 fn sink_constants(func: &Func, levels: &mut [usize]) {
     let mut made: Vec<bool> = Vec::with_capacity(levels.len());
     for (v, node) in func.values() {
@@ -89,7 +90,7 @@ fn sink_constants(func: &Func, levels: &mut [usize]) {
             levels[at] = first_use[at];
         }
         let v = Value(at as u32);
-        // What no e-graph holds comes before the terms of its level.
+        // Nodes that no e-graph holds come before the terms of their level.
         let level = if is_encodable(func, v) { levels[at] } else { levels[at].saturating_sub(1) };
         for a in &func.node(v).args {
             first_use[a.0 as usize] = level.min(first_use[a.0 as usize]);
@@ -110,7 +111,7 @@ fn symbols(node: &Node) -> BTreeSet<Sym> {
     found.into_inner()
 }
 
-/// What makes two nodes look the same, whatever their operands are.
+/// The key by which two nodes look the same, apart from their operands.
 fn signatures(func: &Func, nodes: &[Value]) -> Vec<u64> {
     let of = |v: &Value| {
         let node = func.node(*v);
@@ -122,7 +123,7 @@ fn signatures(func: &Func, nodes: &[Value]) -> Vec<u64> {
     nodes.iter().map(of).collect()
 }
 
-/// How many values made before each place are used behind it: where few are, a cut hides little.
+/// The number of values that cross each place: where it is small, a cut hides little.
 fn crossing(func: &Func, nodes: &[Value], users: &BTreeMap<Value, Vec<Value>>) -> Vec<usize> {
     let place: BTreeMap<Value, usize> = nodes.iter().enumerate().map(|(i, v)| (*v, i)).collect();
     // +1 behind the node that makes a value, -1 behind its last user.

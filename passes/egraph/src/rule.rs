@@ -1,8 +1,9 @@
 //! Rules: one line each, written as text over the names of ops, scalar functions and attribute functions.
 //!
-//! `(transpose (transpose ?x ?p) ?q)`: ops with operands, then attributes. `(add ?x 1)`: scalar functions, numbers take the type of their neighbours.
-//! `(call ?f ?x ?y)`: any function of two operands. On the right side and in conditions, what is no op is an attribute function of `attrs.rs`.
-//! One applier serves all: a rule fires only where its conditions hold and its right side has the type of its left side.
+//! `(transpose (transpose ?x ?p) ?q)`: ops with operands, then attributes. `(add ?x 1)`: scalar functions, numbers take
+//! the type of their neighbours. `(call ?f ?x ?y)`: any function of two operands. On the right side and in conditions,
+//! what is no op is an attribute function of `attrs.rs`. One applier serves all: a rule fires only where its conditions
+//! hold and its right side has the type of its left side.
 use crate::{
     attrs, sources,
     term::{Fact, Facts, Graph, Term, fact},
@@ -189,7 +190,8 @@ impl Pat {
         self.children().iter().for_each(|c| c.collect(found));
     }
 
-    /// The pattern with the operands of commutative functions in every order; what is written twice is ordered the same way twice.
+    /// The pattern with the operands of commutative functions in every order; what is written twice is ordered the same
+    /// way twice.
     fn orders(&self) -> Vec<Pat> {
         let mut found: Vec<&Pat> = Vec::new();
         self.commutative(&mut found);
@@ -261,7 +263,8 @@ impl Scope for (&Graph, &Subst) {
 }
 
 impl Pat {
-    /// Type-check the pattern where variables mean what the scope says, and write down the terms it stands for. `hint` is the type of numbers that have no neighbour.
+    /// Type-check the pattern where variables mean what the scope says, and write down the terms it stands for. `hint`
+    /// is the type of numbers that have no neighbour.
     pub fn instantiate(&self, scope: &dyn Scope, hint: Option<DType>, out: &mut Ast) -> Option<(Id, Fact)> {
         match self {
             Pat::Var(v) => Some((out.add(ENodeOrVar::Var(*v)), scope.fact(*v)?)),

@@ -1,5 +1,5 @@
-//! Rules for any number of operands, which no pattern of fixed size can say: slices of concatenations, concatenations of concatenations and of slices,
-//! and products that share an operand.
+//! Rules for any number of operands, which no pattern of fixed size can say: slices of concatenations, concatenations
+//! of concatenations and of slices, and products that share an operand.
 use crate::{
     rule::dims,
     sources::Log,
@@ -199,7 +199,8 @@ fn join(operands: &[Id], axis: usize, of: Id, slices: &BTreeMap<Id, Vec<(Id, Vec
 /// The operand and attributes that products share, and the shape of their weights but for the axis that joins.
 type Shared = (Id, Vec<Leaf>, Vec<Dim>);
 
-/// A·B and A·C with constant B and C are slices of A·[B C]: what they share is read once. Convolutions likewise, along the output channels.
+/// A·B and A·C with constant B and C are slices of A·[B C]: what they share is read once. Convolutions likewise, along
+/// the output channels.
 fn share_operand(graph: &mut Graph) -> usize {
     let mut changed = 0;
     for (name, attributes) in [("contract", 4), ("conv", super::term::attribute_count("conv"))] {
@@ -230,7 +231,8 @@ fn share_operand(graph: &mut Graph) -> usize {
     changed
 }
 
-/// The one axis of the weights that is an axis of the result, if it is the last one of it (or the channels of a convolution).
+/// The one axis of the weights that is an axis of the result, if it is the last one of it (or the channels of a
+/// convolution).
 fn own_axis(graph: &Graph, name: &str, w: Id, leaves: &[Leaf]) -> Option<usize> {
     let rank = tensor(graph, w)?.rank();
     if name == "conv" {

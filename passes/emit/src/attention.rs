@@ -74,7 +74,7 @@ impl Pair<'_> {
         let output = em.parameter(Ty::PTR, Arg::Output);
         let scratch = em.parameter(Ty::PTR, Arg::Scratch);
 
-        // Loops over batches and rows that neither product finds hard to follow.
+        // Loops over batches and rows that give both products simple addresses.
         let [first_sizes, sizes] = [first, second].map(|product| product.sizes_in(&mut em));
         let [batch0, rows0, columns0, depth0] = sizes.any_index(&mut em);
         let [.., scores_depth0] = first_sizes.any_index(&mut em);
@@ -99,7 +99,7 @@ impl Pair<'_> {
         // Scores of a block of rows, for every size of element that there is.
         let length = Dim::product(&sizes.depth);
         let (block, height) = (block(&em, attention, &length, &count), height(&em, attention, &length));
-        // Rows begin with a cache line, and not all with one that falls into the same place of a cache.
+        // Rows start at cache lines, with a pitch that avoids mapping all of them to the same cache set.
         let lines = length.ceil_div(&Dim::Const(ALIGN / 4)).floor_div(&Dim::Const(2));
         let stride = em.state.size(&(&(&lines * &Dim::Const(ALIGN / 2)) + &Dim::Const(ALIGN / 4)));
         let elements = &stride * &Dim::Const(block);
@@ -184,12 +184,12 @@ impl Pair<'_> {
     }
 }
 
-/// Bytes of the scores of a block of rows, as far as there are not too few or too many rows.
+/// Bytes of the scores of a block of rows, within the limits on its number of rows.
 const SCORES_BYTES: i64 = 192 << 10;
 
 const SCORES_ROWS: std::ops::RangeInclusive<i64> = 12..=96;
 
-/// What a number of scores per row that is not known is taken for.
+/// Assumed number of scores per row where it is not known.
 const TYPICAL_ROW: i64 = 1024;
 
 const ALIGN: i64 = 64;

@@ -1,4 +1,5 @@
-//! Contractions as products of matrices: the free axes of one operand are rows, those of the other columns, the paired axes the depth.
+//! Contractions as matrix products: the free axes of one operand are rows, those of the other columns, the paired axes
+//! the depth (K).
 use crate::{
     arg::Arg,
     element::{ElementEmitter, Local, Site, View},
@@ -26,9 +27,9 @@ use numrsc_schedule::{
 };
 use std::collections::HashMap;
 
-/// Products with so many rows read their second operand where it is, if they can.
+/// Products with at most this many rows read an unpacked second operand, if its layout allows.
 const FEW_ROWS: i64 = 8;
-/// A second operand of so many bytes stays in the nearest cache, however few rows are multiplied with it at a time.
+/// A second operand of at most this many bytes stays in the first-level cache, however few rows use it.
 const NEAR_BYTES: i64 = 16 << 10;
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
@@ -44,7 +45,7 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue
 /// How the second operand is read.
 pub(super) struct Right {
     packed: Option<Packed>,
-    /// What its elements in memory are, if products widen them as they load them.
+    /// The type in memory, if products widen the elements as they load them.
     widen: Option<(DType, Scalar)>,
 }
 
@@ -71,7 +72,7 @@ enum Packed {
     Memory(V, super::entry::Memory),
 }
 
-/// Is an operand read in consecutive order along its last own axis?
+/// Are elements contiguous along the operand's last free axis?
 fn consecutive(entry: &mut Entry, frame: &Frame<'_>, v: Value, axes: &Axes) -> bool {
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
@@ -93,11 +94,11 @@ pub(super) struct Product<'p> {
     pub left: (Value, Axes),
     right: (Value, Axes),
     swap: bool,
-    /// Are both operands integers that are widened as they are loaded?
+    /// Are both operands narrow integers that are widened as they are loaded?
     narrow: bool,
 }
 
-/// The sizes of a contraction by the parts that axes play.
+/// The sizes of a contraction by the role of their axes.
 pub(super) struct Sizes {
     pub batch: Vec<Dim>,
     pub rows: Vec<Dim>,
@@ -105,25 +106,26 @@ pub(super) struct Sizes {
     pub depth: Vec<Dim>,
 }
 
-/// The batch and the rows of a product over the variables of loops, one of which tiles go along.
+/// The batch and row indices of a product as functions of loop variables, along one of which tiles go.
 pub(super) struct RowNest<'r> {
     pub batch: &'r [Dim],
     pub index: &'r [Dim],
     pub row: Sym,
     pub count: Dim,
-    /// The most rows of a block, if not as many as products find good.
+    /// An upper limit on the rows of a block, besides that of the product.
     pub most: Option<i64>,
 }
 
-/// The order in which the second operand is packed: for every batch and round of the outer loops over columns, panels of the columns of the last loop,
-/// and in each, as many columns as a tile has for every step of the depth, or for every few: a column's elements are side by side then, and zero where there is none.
-/// Columns that there are not, in the last panel, may be anything.
+/// The packed order of the second operand. For every batch and round of the outer loops over columns: panels of the
+/// columns of the last loop; in each, for every step along the depth (or group of steps), the columns of a tile. The
+/// steps of a group are adjacent for each column, padded with zeros. Columns beyond the end, in the last panel, are
+/// undefined.
 struct Panels {
     batch: Dim,
     outer: Dim,
     last: Dim,
     count: Dim,
-    /// A multiple of the steps that are side by side.
+    /// Rounded up to a multiple of the steps that are adjacent.
     depth: Dim,
     width: i64,
     steps: i64,
@@ -134,7 +136,7 @@ impl Panels {
         Dim::product([&self.batch, &self.outer, &self.count, &self.depth, &Dim::Const(self.width)])
     }
 
-    /// Where an element is, the first one of those side by side.
+    /// The position of an element, the first one of its group.
     fn position(&self, batch: &Dim, outer: &Dim, panel: &Dim, depth: &Dim, within: &Dim) -> Dim {
         let sizes = [&self.batch, &self.outer, &self.count, &self.depth].map(Dim::clone);
         let sizes = [&sizes[..], &[Dim::Const(self.width)]].concat();
@@ -164,7 +166,7 @@ impl<'p> Product<'p> {
         let [a, b] = narrow.unwrap_or([node.args[0], node.args[1]]);
         let a = (a, Axes::new(rank(a), a_batch, a_sum));
         let b = (b, Axes::new(rank(b), b_batch, b_sum));
-        // Columns run along vectors: the operand with something to run along provides them.
+        // Columns run along vectors, so the operand with contiguous free axes provides them.
         let swap = swaps(func, node);
         let (left, right) = if swap { (b, a) } else { (a, b) };
         Product { epilogue, left, right, swap, narrow: narrow.is_some() }
@@ -184,12 +186,13 @@ impl<'p> Product<'p> {
         Ok(Right { packed, widen })
     }
 
-    /// What becomes of the elements of narrow operands.
+    /// The conversion of narrow operands.
     fn widening(&self) -> Option<Scalar> {
         self.narrow.then(|| Scalar::convert(ScalarFn::Cast, DType::I32))
     }
 
-    /// How many steps of the depth are done at once. Both operands must have them side by side.
+    /// The number of steps along the depth per instruction (2 or 4 with dot products). Both operands must have them
+    /// adjacent.
     fn steps(&self, em: &mut ElementEmitter<'_>, sizes: &Sizes) -> i64 {
         let is_constant = matches!(em.scope.func.node(self.right.0).op, Op::Const { .. });
         let steps = match (em.dtype(self.left.0), em.dtype(self.right.0)) {
@@ -221,13 +224,13 @@ impl<'p> Product<'p> {
         }
     }
 
-    /// Is the second operand a constant of numbers, of which each times zero is zero?
+    /// Is the second operand a finite constant, so that multiplying by zero gives zero?
     fn right_is_finite(&self, em: &ElementEmitter<'_>) -> bool {
         let right = &em.scope.func.node(self.right.0).op;
         matches!(right, Op::Const { value } if value.dtype() == DType::F32 && is_finite(value))
     }
 
-    /// Does it not pay to pack the second operand?
+    /// Whether packing the second operand does not pay.
     fn has_few_rows(&self, frame: &Frame<'_>) -> bool {
         let rows = Axes::sizes(&self.left.1.free, frame.scope.shape(self.left.0));
         Dim::product(&rows).as_const().is_some_and(|n| n <= FEW_ROWS)
@@ -276,7 +279,7 @@ impl<'p> Product<'p> {
         Panels { batch: Dim::product(&sizes.batch), outer, last, count, depth, width, steps }
     }
 
-    /// The order of the packed operand, before there is a kernel.
+    /// The packed order, decided before the kernel exists.
     fn planned(&self, entry: &mut Entry, frame: &Frame<'_>) -> (Sizes, Panels) {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
@@ -306,7 +309,7 @@ impl<'p> Product<'p> {
         let width = Dim::Const(panels.width);
         let whole = entry.state.size(&panels.last.floor_div(&width));
         let rest = entry.state.size(&(&panels.last - &(&whole * &width)));
-        // Whole panels, then what is left of the columns.
+        // Full panels, then the remaining columns.
         let mut parts = Vec::new();
         for (first, count, columns) in [(Dim::ZERO, whole.clone(), width.clone()), (whole, Dim::ONE, rest)] {
             if count == Dim::ZERO || columns == Dim::ZERO {
@@ -405,7 +408,7 @@ impl<'p> Product<'p> {
         Kernel { function: builder.finish("contract", vec![]), args, extent, work, in_place }
     }
 
-    /// The product of some rows, the loops over columns around it, and the index of its columns. `sink` says where its elements go.
+    /// The product for one index over the loops around it, and the index of its columns. `sink` stores the elements.
     pub(super) fn gemm(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -476,8 +479,8 @@ impl Sizes {
     }
 }
 
-/// Units in reverse order in every other round of a loop: what few rows are multiplied with may be larger than a cache, and is read from where the round before
-/// ended.
+/// Reverses the order of units in every other round of a loop: weights of products with few rows may be larger than a
+/// cache, and the end that the previous round read last is still in it.
 fn there_and_back(em: &mut ElementEmitter<'_>, round: V, [begin, end]: [V; 2], unit: &Sym) -> V {
     let (one, there) = (em.b.i64(1), em.symbol(unit));
     let (both, odd) = (em.b.add(begin, end), em.b.and(round, one));
@@ -487,13 +490,13 @@ fn there_and_back(em: &mut ElementEmitter<'_>, round: V, [begin, end]: [V; 2], u
     em.b.select(is_odd, back, there)
 }
 
-/// The last loop of so many rounds: its rows are neighbours in memory.
+/// The last loop of that many rounds: its rows are adjacent in memory.
 fn last_of(loops: &[(Sym, Dim)], rounds: i64) -> Option<usize> {
     loops.iter().rposition(|(_, n)| n.as_const().is_some_and(|n| n >= rounds))
 }
 
-/// The loop with the most rounds: rows that share columns should be many. What is known counts more than what sizes may be (the number of images is often 1), and
-/// of equal ones the last is taken.
+/// The loop with the most rounds, since rows that share columns should be many. Known sizes count more than open ones
+/// (the number of images is often 1); of equal loops the last is taken.
 fn longest(loops: &[(Sym, Dim)]) -> Option<usize> {
     const TYPICAL: i64 = 64;
     let rounds = |i: usize, size: i64| loops[i].1.eval(&|_| Some(size)).unwrap_or(size);
@@ -506,7 +509,7 @@ fn some(em: &mut ElementEmitter<'_>, sizes: &[Dim]) -> Vec<Dim> {
 }
 
 impl ElementEmitter<'_> {
-    /// Where a view of a buffer reads: the buffer and the position.
+    /// The buffer and the position that a view reads.
     pub(crate) fn resolve(&mut self, v: Value, index: &[Dim]) -> (Value, Dim) {
         let (mut v, mut index) = (v, index.to_vec());
         loop {
@@ -523,7 +526,7 @@ impl ElementEmitter<'_> {
         }
     }
 
-    /// The buffer whose elements a node gives in their order.
+    /// The buffer whose elements a node yields in order.
     pub(crate) fn buffer_of(&mut self, mut v: Value) -> Value {
         while !self.scope.has_buffer(v) {
             v = self.scope.func.node(v).args[0];

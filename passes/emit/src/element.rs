@@ -1,7 +1,8 @@
-//! Computing one element of a tensor: inside a kernel, or in the entry function for scalars.
+//! Emits the code for one element of a tensor: inside a kernel, or in the entry function for scalars.
 //!
-//! [`ElementEmitter::value`] gives the code for an element at a symbolic index. What has a buffer is loaded; everything else is computed on the spot from its
-//! operands, so that maps and views fuse into whoever asks. The builder moves what does not change out of the loops.
+//! [`ElementEmitter::value`] gives the code for an element at a symbolic index. What has a buffer is loaded; everything
+//! else is computed on the spot from its operands, so that maps and views fuse into whoever asks. The builder moves
+//! what does not change out of the loops.
 use crate::{arg::Arg, index::Index, nest::Reads, tile::MemoryOperand};
 use numrsc_ir::{
     DType, Dim, Op, Scalar, ScalarFn, Value,
@@ -17,10 +18,11 @@ use numrsc_schedule::{
 };
 use std::collections::{BTreeMap, HashMap};
 
-/// Conditions of so many steps are computed only where they may hold.
+/// Conditions of at least this many steps are computed only where their guard holds.
 const GUARDED_STEPS: usize = 24;
 
-/// The variable of the loop whose rounds are the lanes of vectors, its value in lane 0, and the lanes that there are, if not all.
+/// The loop variable that runs along the lanes of vectors, its value in lane 0, and the mask of active lanes, if not
+/// all are.
 #[derive(Clone)]
 pub(crate) struct Lane {
     pub sym: Sym,
@@ -29,7 +31,7 @@ pub(crate) struct Lane {
 }
 
 impl Local {
-    /// The position of an element of a tensor of a shape, counted from its first one.
+    /// The row-major position of an element in a tensor of this shape.
     pub(crate) fn position(&self, index: &[Dim], shape: &[Dim]) -> Dim {
         let (before, _) = shape.split_at(shape.len().saturating_sub(1));
         let row = shape.last().map(|_| self.row.clone());
@@ -39,14 +41,14 @@ impl Local {
 
 /// Where the code under construction is.
 pub(crate) enum Site<'c> {
-    /// A kernel: what it needs from outside becomes a parameter.
+    /// A kernel: values from outside become parameters.
     Kernel { args: Vec<Arg>, pointers: HashMap<Value, V> },
     /// The entry function, where memory changes between one statement and the next.
     Entry { symbols: &'c HashMap<Sym, V> },
 }
 
-/// Memory of the kernel that holds a part of a tensor: the elements from position `start` on, where positions are those of the tensor if its last axis had
-/// `row` elements.
+/// Scratch memory of the kernel that holds part of a tensor: the elements from position `start` on, where positions are
+/// row-major with `row` elements in the last axis.
 #[derive(Clone)]
 pub(crate) struct Local {
     pub pointer: V,
@@ -55,7 +57,7 @@ pub(crate) struct Local {
     pub length: Dim,
 }
 
-/// The place of a computed element: node, index, lane, number of lanes.
+/// The key of a computed element: node, index, lane, number of lanes.
 pub(crate) type Key = (Value, Vec<Dim>, u32, u32);
 
 pub(crate) struct ElementEmitter<'c> {
@@ -65,7 +67,7 @@ pub(crate) struct ElementEmitter<'c> {
     pub site: Site<'c>,
     /// Values of symbols: loop variables, sizes, indices that were loaded.
     pub symbols: HashMap<Sym, V>,
-    /// How far each loop variable runs.
+    /// The extent of each loop variable.
     pub extents: HashMap<Sym, Dim>,
     pub lane: Option<Lane>,
     pub lanes: u32,
@@ -75,13 +77,13 @@ pub(crate) struct ElementEmitter<'c> {
     pub lane_number: u32,
     /// The product whose kernel this is, and the element of it (one per lane) that is being finished.
     pub given: Option<(Value, V)>,
-    /// What the kernel keeps for itself, for a while.
+    /// Nodes that the kernel currently keeps in scratch memory.
     pub locals: HashMap<Value, Local>,
-    /// The outermost depth where reductions may be computed: what they read is written inside of it.
+    /// The outermost loop depth at which reductions may be emitted: what they read is written inside of it.
     pub outermost: usize,
-    /// Elements that are known already.
+    /// Elements that were computed already.
     pub computed: HashMap<Key, V>,
-    /// Names of loaded indices by node and index.
+    /// Symbols of loaded indices, by node and index.
     loaded: HashMap<Key, Sym>,
     next_symbol: u32,
 }
@@ -178,7 +180,7 @@ impl<'c> ElementEmitter<'c> {
         self.b.add_param(ty)
     }
 
-    /// In artifacts that check themselves: fail unless `index .. index + lanes` lies in a buffer of that many elements.
+    /// With `--sanitize`: fails unless `index .. index + lanes` lies in a buffer of that many elements.
     pub(crate) fn check_bounds(&mut self, length: &Dim, index: V, lanes: u32, readable_if_empty: bool) {
         if !self.state.context.options.sanitize || matches!(self.site, Site::Entry { .. }) {
             return;
@@ -245,12 +247,12 @@ impl<'c> ElementEmitter<'c> {
         load(self.b, ty, place.pointer, index)
     }
 
-    /// The lanes that there are, if not all.
+    /// The mask of active lanes, if not all are.
     pub(crate) fn mask(&self) -> Option<V> {
         self.lane.as_ref()?.mask
     }
 
-    /// Is a node in memory?
+    /// Does a node have a buffer?
     pub(crate) fn is_stored(&self, v: Value) -> bool {
         self.locals.contains_key(&v) || self.scope.has_buffer(v)
     }
@@ -272,7 +274,7 @@ impl<'c> ElementEmitter<'c> {
             return x;
         }
         let x = self.compute(v, index);
-        // In the entry, memory may change until the next time.
+        // In the entry, memory may change before the next use.
         if matches!(self.site, Site::Kernel { .. }) {
             self.computed.insert(key, x);
         }
@@ -336,7 +338,7 @@ impl<'c> ElementEmitter<'c> {
         }
     }
 
-    /// What a view reads: its operand, and where.
+    /// The operand that a view reads, and the index in it.
     pub(crate) fn view(&mut self, op: &Op, args: &[Value], index: &[Dim]) -> Option<(Value, View)> {
         if let Op::Reshape { shape } = op
             && self.is_stored(args[0])
@@ -379,7 +381,7 @@ impl<'c> ElementEmitter<'c> {
         self.b.add(first, offsets)
     }
 
-    /// The operand without which a long condition does not hold, if it is in memory.
+    /// The stored operand that guards a long condition: where it is false, so is the condition.
     fn guard_of(&self, f: &Scalar, args: &[Value]) -> Option<usize> {
         if f.steps().len() < GUARDED_STEPS || self.lane.is_none() || !self.in_kernel() {
             return None;
@@ -397,13 +399,13 @@ impl<'c> ElementEmitter<'c> {
         None
     }
 
-    /// A long condition, computed where its guard holds in some lane.
+    /// A long condition, computed only if its guard holds in some lane.
     fn guarded(&mut self, f: &Scalar, args: &[Value], index: &[Dim]) -> V {
         let guard = self.guard_of(f, args).expect("a guard");
         let dtypes: Vec<DType> = args.iter().map(|&a| self.dtype(a)).collect();
         let lane = self.lane.as_ref().map(|lane| lane.sym.clone());
         for (n, &a) in args.iter().enumerate() {
-            // What is the same in all lanes is computed before, as it leaves the loop.
+            // Values that are the same in all lanes are computed before the branch, so that they can leave the loop.
             let mut reads = Reads::default();
             self.reads(a, index, &mut reads);
             if n == guard || !reads.positions.iter().any(|p| lane.as_ref().is_some_and(|s| mentions(p, s))) {
@@ -420,7 +422,7 @@ impl<'c> ElementEmitter<'c> {
         self.b.close_if(any, then, or)[0]
     }
 
-    /// Where a gather reads its operand: the loaded index gets a name.
+    /// The index at which a gather reads its operand; the loaded index becomes a symbol.
     fn gathered(&mut self, v: Value, axis: usize, batch: usize, index: &[Dim]) -> Vec<Dim> {
         let args = &self.scope.func.node(v).args;
         let (x, indices) = (args[0], args[1]);
@@ -460,8 +462,8 @@ impl<'c> ElementEmitter<'c> {
         i
     }
 
-    /// An element of an index tensor for every lane. What is computed is computed for all lanes together; what lies in memory is loaded one by one, as that is
-    /// how it is used.
+    /// An element of an index tensor for every lane. Computed indices are computed as a vector; stored ones are loaded
+    /// lane by lane, since that is how they are used.
     fn load_indices(&mut self, indices: Value, at: &[Dim], size: &Dim) -> Vec<V> {
         if !matches!(self.scope.func.node(indices).op, Op::Map { .. }) || self.is_stored(indices) {
             return (0..self.lanes).map(|l| self.in_lane(l, |em| em.load_index(indices, at, size))).collect();
@@ -520,7 +522,7 @@ impl<'c> ElementEmitter<'c> {
         }
     }
 
-    /// The outermost depth where all symbols of an index are known and reading memory is allowed.
+    /// The outermost loop depth at which all symbols of an index are known and memory may be read.
     pub(crate) fn level_of(&mut self, index: &[Dim]) -> usize {
         if matches!(self.site, Site::Entry { .. }) {
             return self.b.depth();

@@ -1,5 +1,6 @@
-//! Maps over the result of a product (a contraction, convolution or window) that are computed where the product would be stored: the kernel of the product
-//! asks for the value of the map, its *root*, at every index, and answers for the product itself from its accumulators. No buffer lies between.
+//! Epilogue fusion: a map over the result of a product (contraction, convolution or window) is computed where the
+//! product would be stored. The kernel of the product evaluates the map, its *root*, at every index, and the product's
+//! own value comes from the accumulators. There is no buffer between them.
 use crate::{
     element::{ElementEmitter, Local},
     nest::{Lanes, Reads, fitting_lanes},
@@ -17,16 +18,16 @@ use numrsc_schedule::{
 
 /// What a product's kernel asks of its epilogue.
 pub(crate) trait Finish {
-    /// The addresses that finishing the element of the product at an index reads and writes.
+    /// The addresses that the epilogue reads and writes for an element of the product.
     fn positions(&self, em: &mut ElementEmitter<'_>, at: &[Dim]) -> Vec<Dim>;
 
-    /// What the root may take the memory of: nothing that the product reads as well.
+    /// The operands whose memory the root may reuse: none that the product reads as well.
     fn in_place(&self, em: &mut ElementEmitter<'_>, at: &[Dim]) -> Vec<Value>;
 
-    /// The end of a kernel that computes the product at an index over its loop variables.
+    /// The sink of a kernel that computes the product at an index over its loop variables.
     fn sink(&self, em: &mut ElementEmitter<'_>, pointer: V, at: &[Dim]) -> Sink;
 
-    /// The end of a kernel that keeps a part of the root only.
+    /// The sink of a kernel that keeps only part of the root.
     fn sink_in(&self, em: &mut ElementEmitter<'_>, to: Local, at: &[Dim]) -> Sink;
 }
 
@@ -85,16 +86,16 @@ fn reads(epilogue: &Epilogue, em: &mut ElementEmitter<'_>, at: &[Dim]) -> (Reads
 /// What becomes of the loop variables in an index.
 pub(crate) type Names<'n> = dyn Fn(&Sym) -> Option<Dim> + 'n;
 
-/// Where finished elements of a product go.
+/// Stores elements of a product after its epilogue.
 pub(crate) struct Sink {
     product: Value,
     root: Value,
     to: Local,
     /// The index of the root over the loop variables of the product's kernel.
     index: Vec<Dim>,
-    /// Must elements be finished one by one?
+    /// Must the epilogue run element by element?
     pub scalars_only: bool,
-    /// What finishing an element reads, and where it goes.
+    /// The addresses that the epilogue of an element reads and writes.
     reads: Reads,
 }
 
@@ -104,7 +105,8 @@ impl Sink {
         em.dtype(self.product)
     }
 
-    /// Does all that finishing elements along a column reads and writes lie one after the other? Then vectors may have any number of lanes.
+    /// Are all elements that the epilogue reads and writes along a row contiguous? Then vectors may have any number of
+    /// lanes.
     pub(crate) fn in_order(&self, column: &Sym) -> bool {
         !self.scalars_only && self.reads.in_order(column)
     }
@@ -114,13 +116,14 @@ impl Sink {
         self.reads.work
     }
 
-    /// How many elements of a row of that length are finished at once, at most. Never more than there are: what does not depend on the column is moved out
-    /// of the loop, where its checks would fail.
+    /// The largest vector for the epilogue in a row of that length. Never longer than the row: code that does not
+    /// depend on the column is hoisted, and its checks would fail for lanes beyond the end.
     pub(crate) fn lanes(&self, columns: &Dim, most: u32) -> u32 {
         if self.scalars_only { 1 } else { fitting_lanes(columns, most) }
     }
 
-    /// Finish and store the elements (one per lane) that the product has in `x`, at the index that `names` makes of the loop variables.
+    /// Runs the epilogue on the elements (one per lane) in `x` and stores them, at the index that `names` makes of the
+    /// loop variables.
     pub(crate) fn put(&self, em: &mut ElementEmitter<'_>, names: &Names<'_>, x: V) {
         let index: Vec<Dim> = self.index.iter().map(|d| d.subst(names)).collect();
         em.given = Some((self.product, x));
@@ -129,7 +132,8 @@ impl Sink {
         em.store_in(self.root, &index, &self.to, y);
     }
 
-    /// Finish elements that lie in memory of the kernel, as numbers: those of the columns `first..end`, of which the first is at `position`.
+    /// Finish elements that lie in memory of the kernel, as numbers: those of the columns `first..end`, of which the
+    /// first is at `position`.
     pub(crate) fn put_row(
         &self,
         em: &mut ElementEmitter<'_>,

@@ -1,9 +1,10 @@
-//! Sums of products in register tiles: a few rows by a few vectors of columns, with all accumulators in registers. Contractions and convolutions differ
-//! only in where operands and results lie.
+//! Register-blocked matrix product: a tile of a few rows by a few vectors of columns keeps all accumulators in
+//! registers. Contractions and convolutions differ only in where operands and results lie.
 //!
-//! The columns of `b` are read in panels as wide as a tile. A panel is used by all rows of a block before the next one, a part of the depth at a time, so
-//! that the part stays in the nearest cache; it is fetched into the cache while the panel before it is used. Every sum goes along the depth in order, part by part:
-//! neither tiles nor blocks nor threads change its rounding.
+//! The columns of `b` are read in panels as wide as a tile. All rows of a block use a panel before the next one, a part
+//! of the depth at a time, so that the part stays in the first-level cache; it is prefetched while the previous panel
+//! is used. Every sum runs along the depth in order, part by part: neither tiles nor blocks nor threads change its
+//! rounding.
 use crate::{
     element::{ElementEmitter, Lane},
     epilogue::Sink,
@@ -18,28 +19,28 @@ use numrsc_ir::{
 use numrsc_scalar as scalar;
 use numrsc_schedule::index::unravel;
 
-/// Rounds of the depth that are written out.
+/// Unroll factor along the depth.
 pub(super) const UNROLL: i64 = 4;
-/// Panels that few rows go through at once, for enough independent sums.
+/// Panels that products with few rows process at once, to have enough independent sums.
 const GROUP: i64 = 2;
-/// The numbers of rows that may do so: what batches are, as each takes code of its own.
+/// The numbers of rows for which this code exists: common batch sizes, as each takes code of its own.
 const GROUP_ROWS: [i64; 3] = [1, 2, 4];
-/// A panel is used by this much of the depth at a time, times the steps that are done at once, unless all of it is little more.
+/// The length of a part of the depth, in steps of the instruction; a depth that is little longer is one part.
 const DEPTH: i64 = 256;
-/// Bytes of the rows of a block, as far as there are not too few or too many rows.
+/// Bytes of the rows of a block, within the limits on its number of rows.
 const BLOCK_BYTES: i64 = 384 << 10;
 const BLOCK_ROWS: std::ops::RangeInclusive<i64> = 132..=240;
 pub(super) const CACHE_LINE: i64 = 64;
 
-/// `out[row, column] = Σ a[row, depth] * b[depth, column]` for every round of the outer loops. Where `b` is read is said by the number of a panel and the
-/// number of a column within it; positions are consecutive in the latter.
+/// `out[row, column] = Σ a[row, depth] * b[depth, column]` for every round of the outer loops. The position of `b` is a
+/// function of the panel and of the column within it, and contiguous in the latter.
 pub(crate) struct Gemm {
     pub a: MemoryOperand,
     pub b: MemoryOperand,
     pub out: Sink,
     pub row: Sym,
     pub rows: Dim,
-    /// The most rows of a block, if that is not for it to choose.
+    /// The largest number of rows of a block, if the caller decides it.
     pub most_rows: Option<i64>,
     pub column: Sym,
     pub panel: Sym,
@@ -47,27 +48,27 @@ pub(crate) struct Gemm {
     pub columns: Dim,
     pub depth: Vec<(Sym, Dim)>,
     pub tile: Tile,
-    /// Steps of the depth that are done at once; those of `a` lie side by side then. Two of integers with signs, of 16 bits or fewer; four of integers of 8 bits, of which
-    /// those of `a` have no sign, and those of `b` are grouped.
+    /// Steps along the depth per instruction, adjacent in `a`: 2 of signed integers of at most 16 bits (dot2); 4 of
+    /// 8-bit integers (dot4), unsigned in `a`, and signed and grouped in `b`.
     pub at_once: i64,
-    /// Are there likely zeros in `a`, and nothing in `b` that makes more of them than zeros?
+    /// Is `a` likely sparse, and `b` finite, so that zeros in `a` can be skipped?
     pub rectified: bool,
 }
 
-/// A part of the rows or panels: the first, and how many or where they end.
+/// A range of rows or panels: the first, and the number or the end.
 pub(super) type Span = (V, V);
 
-/// The part of the depth that a tile sums over.
+/// The part of the depth that a tile accumulates.
 #[derive(Clone)]
 pub(super) struct Part {
     /// Its first round, if there is one loop.
     pub first: V,
     pub count: V,
-    /// Sums that go on from part to part: the memory they are kept in, and whether this part is the first and the last.
+    /// Partial sums carried from part to part: their memory, and whether this part is the first and the last.
     pub kept: Option<(V, V, V)>,
 }
 
-/// One tile: its number of rows, panels and vectors of each, where it begins, and which one of how many in the block it is.
+/// One tile: its rows, panels and vectors per panel, its position, and its number within the block.
 #[derive(Clone, Copy)]
 pub(super) struct At {
     pub height: u32,
@@ -95,18 +96,18 @@ impl Gemm {
         if self.rows.as_const().is_none_or(|n| self.together(n)) { self.panels_at_once() } else { 1 }
     }
 
-    /// Panels that few rows go through at once. Narrow integers are there before the sums are that they are added to, so it takes more of these, as far as
-    /// registers go.
+    /// Panels that few rows process at once. Narrow integers are loaded before the sums that they are added to are
+    /// ready, so these products take more independent sums, as far as registers go.
     fn panels_at_once(&self) -> i64 {
         if self.at_once > 1 && self.height() >= 4 * GROUP { 2 * GROUP } else { GROUP }
     }
 
-    /// Do so many rows go through several panels at once? Their sums are no more than those of a tile then.
+    /// Do this many rows process several panels at once? Their sums must fit the registers of a tile.
     fn together(&self, rows: i64) -> bool {
         GROUP_ROWS.contains(&rows) && rows * self.panels_at_once() <= self.height()
     }
 
-    /// May there be so few rows that reading the columns takes longer than using them?
+    /// May there be so few rows that the product is bound by reading the columns?
     pub(crate) fn may_have_few_rows(&self) -> bool {
         self.group() > 1
     }
@@ -145,7 +146,7 @@ impl Gemm {
         &(&self.depth_size() * &rows) * &Dim::Const(self.group() * i64::from(self.tile.vectors))
     }
 
-    /// A block of rows by a few panels, in one round of the outer loops.
+    /// Computes a block of rows by a few panels, in one round of the outer loops.
     pub(crate) fn unit(&self, em: &mut ElementEmitter<'_>, outer: &[(Sym, Dim)], number: &Sym) {
         let index = unit_index(em, outer, &self.unit_sizes(outer), number);
         let rows = block_of_rows(em, &index[0], &self.rows, (self.block(), self.height()));
@@ -156,7 +157,7 @@ impl Gemm {
         self.span(em, rows, (first, end));
     }
 
-    /// A block of rows by all panels.
+    /// Computes a block of rows by all panels.
     pub(crate) fn all_panels(&self, em: &mut ElementEmitter<'_>, rows: Span) {
         let all = em.state.size(&self.panels());
         let (zero, all) = (em.b.i64(0), em.uniform(&all));
@@ -167,21 +168,21 @@ impl Gemm {
         em.b.close_for(open, zero, all, self.group(), vec![]);
     }
 
-    /// A block of rows by the panels up to an end.
+    /// Computes a block of rows by the panels up to an end.
     pub(crate) fn block_by_panels(&self, em: &mut ElementEmitter<'_>, number: &Dim, end: V) {
         let rows = block_of_rows(em, number, &self.rows, (self.block(), self.height()));
         let zero = em.b.i64(0);
         self.span(em, rows, (zero, end));
     }
 
-    /// So many rows by the panels up to an end.
+    /// Computes a range of rows by a range of panels.
     fn span(&self, em: &mut ElementEmitter<'_>, rows: Span, panels: Span) {
         let few: Vec<u32> =
             self.heights().into_iter().filter(|&h| self.group() > 1 && self.together(i64::from(h))).collect();
         self.few_rows(em, &few, rows, panels);
     }
 
-    /// Few rows take several panels at once.
+    /// Products with few rows process several panels at once.
     fn few_rows(&self, em: &mut ElementEmitter<'_>, few: &[u32], rows: Span, panels: Span) {
         let Some((&height, others)) = few.split_first() else { return self.panel_by_panel(em, rows, panels) };
         let wanted = em.b.i64(i64::from(height));
@@ -232,7 +233,7 @@ impl Gemm {
                 let is_first = em.b.compare(Compare::Eq, parts.var, zero);
                 let is_last = em.b.compare(Compare::Le, left, most);
                 self.tiles(em, rows, panel, &Part { first: parts.var, count, kept: Some((memory, is_first, is_last)) });
-                // Without any depth, one round stores the zeros.
+                // With an empty depth, one round stores zeros.
                 let one = em.b.i64(1);
                 let rounds = em.b.binary(Binary::SMax, all, one);
                 em.b.close_for(parts, zero, rounds, size, vec![]);
@@ -241,13 +242,13 @@ impl Gemm {
         em.b.close_for(open, first, end, 1, vec![]);
     }
 
-    /// How much of the depth a panel is used for at a time, if not for all of it.
+    /// The length of a part of the depth, if the depth is split.
     fn part_of_depth(&self) -> Option<i64> {
         let one_tile = self.rows.as_const().is_some_and(|n| n <= self.height());
         self.summed_depth().filter(|_| !one_tile)
     }
 
-    /// How much of the depth is summed up by itself, if not all of it: errors of rounding grow with the length of a sum.
+    /// The length of partial sums, if the depth is split: rounding errors grow with the length of a sum.
     pub(super) fn summed_depth(&self) -> Option<i64> {
         let [(_, n)] = &self.depth[..] else { return None };
         let (most, whole) = (DEPTH * self.at_once, UNROLL * self.at_once);
@@ -258,7 +259,8 @@ impl Gemm {
         }
     }
 
-    /// How loops go along the depth, one after the other: by so many rounds, of which so many are done at once. The last one does what is left.
+    /// The loops along the depth, in order: the number of rounds and the unroll factor of each. The last one does the
+    /// remainder.
     fn steps(&self) -> Vec<(i64, i64)> {
         let n = self.at_once;
         let left = match self.depth.last().and_then(|(_, depth)| depth.as_const()) {
@@ -268,7 +270,7 @@ impl Gemm {
         if n == 1 { vec![(UNROLL, 1), (1, 1)] } else { vec![(UNROLL * n, n), (n, n), (left, left)] }
     }
 
-    /// The numbers of rows that tiles may have.
+    /// The possible heights of tiles.
     fn heights(&self) -> Vec<u32> {
         let all: Vec<i64> = match self.rows.as_const() {
             None => (1..=self.height()).collect(),
@@ -291,7 +293,7 @@ impl Gemm {
         heights
     }
 
-    /// All rows of a block by one panel, in tiles of nearly the same height.
+    /// Computes all rows of a block by one panel, in tiles of nearly equal height.
     fn tiles(&self, em: &mut ElementEmitter<'_>, (first, count): Span, panel: V, part: &Part) {
         let (zero, one, height) = (em.b.i64(0), em.b.i64(1), em.b.i64(self.height()));
         let (up, tiles) = (em.b.i64(self.height() - 1), count);
@@ -322,7 +324,7 @@ impl Gemm {
         }
     }
 
-    /// One tile, or as many columns of it as there are.
+    /// Computes one tile, or the columns of it that exist.
     fn tile(&self, em: &mut ElementEmitter<'_>, at: &At, part: &Part) {
         let all = self.columns.as_const().is_some_and(|n| n % self.tile.width() == 0);
         if self.b.padded && self.may_end_early(at) {
@@ -342,7 +344,7 @@ impl Gemm {
         });
     }
 
-    /// Can a tile be the last one, with so few columns that they are one vector? Only tiles of few heights are written out once more for that.
+    /// May the last tile have so few columns that they fit one vector? Only a few tile heights get code for this case.
     fn may_end_early(&self, at: &At) -> bool {
         let left = self.columns.as_const().map_or(1, |n| n % self.tile.width());
         let few = (1..=i64::from(self.tile.lanes)).contains(&left) && self.rows.as_const().is_some();
@@ -356,7 +358,7 @@ impl Gemm {
         em.b.compare(Compare::Le, left, lanes)
     }
 
-    /// Are there as many columns as in the first panels of a tile?
+    /// Does the tile have all columns of its first panels?
     fn fits(&self, em: &mut ElementEmitter<'_>, at: &At, panels: u32) -> V {
         let (more, width) = (em.b.i64(i64::from(panels)), em.b.i64(self.tile.width()));
         let end = em.b.add(at.panel, more);
@@ -364,7 +366,7 @@ impl Gemm {
         em.b.compare(Compare::Le, end, columns)
     }
 
-    /// The sums of a tile over a part of the depth, and what becomes of them.
+    /// Accumulates a tile over a part of the depth, and stores or finishes the sums.
     fn sum(&self, em: &mut ElementEmitter<'_>, at: &At, part: &Part, limit: Option<V>) {
         let dtype = self.out.dtype(em);
         let wide = Ty::vector(scalar::number(dtype), self.tile.lanes);
@@ -377,7 +379,7 @@ impl Gemm {
             (None, None) => self.along_depth(em, at, part, &columns, &zeros),
             (Some((memory, is_first, _)), _) => {
                 let own = self.along_depth(em, at, part, &columns, &zeros);
-                // Read only now: there are no registers for both.
+                // Loaded only now: there are no registers for both.
                 em.b.open_branch();
                 let none = em.b.close_branch(zeros);
                 em.b.open_branch();
@@ -398,7 +400,7 @@ impl Gemm {
         });
     }
 
-    /// The sums of all of the depth where a tile does it at once: of the same parts as if it did not.
+    /// Sums the whole depth in the same partial sums as the split version, so that rounding is identical.
     fn by_parts(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -417,7 +419,7 @@ impl Gemm {
         em.b.close_for(open, zero, all.count, size, sums)
     }
 
-    /// Where the sums of a tile are between parts of the depth.
+    /// The memory of a tile's partial sums between parts of the depth.
     fn kept_at(&self, em: &mut ElementEmitter<'_>, at: &At, count: usize) -> Vec<V> {
         let width = em.b.i64(self.tile.width());
         let first = em.b.mul(at.inside, width);
@@ -446,7 +448,7 @@ impl Gemm {
         columns
     }
 
-    /// The sums after a part of the depth.
+    /// The sums after one part of the depth.
     fn along_depth(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -495,7 +497,7 @@ impl Gemm {
         })
     }
 
-    /// Finish the sums of a tile.
+    /// Runs the epilogue on the sums of a tile.
     fn put(&self, em: &mut ElementEmitter<'_>, at: &At, limit: Option<V>, mut sums: Vec<V>) {
         let dtype = self.out.dtype(em);
         if dtype.is_float() {
@@ -503,7 +505,7 @@ impl Gemm {
         }
         let all =
             limit.is_none() && (!self.b.padded || self.columns.as_const().is_some_and(|n| n % self.tile.width() == 0));
-        // What becomes of a sum is long: where code should be small, it is there once.
+        // The epilogue is long: where code should be small, it is emitted once.
         let by_rows = self.out.scalars_only || em.state.context.device;
         if all && !by_rows {
             return self.put_vectors(em, at, &sums, None);
@@ -517,14 +519,14 @@ impl Gemm {
         });
     }
 
-    /// A name for a row of a tile.
+    /// A symbol for a row of a tile.
     fn row_name(&self, em: &mut ElementEmitter<'_>, first: V, number: V) -> Sym {
         let (name, row) = (em.variable(&self.rows), em.b.add(first, number));
         em.symbols.insert(name.clone(), row);
         name
     }
 
-    /// Finish the sums of the columns there are.
+    /// Runs the epilogue on the columns that exist.
     fn put_rest(&self, em: &mut ElementEmitter<'_>, at: &At, sums: &[V]) {
         let ElementEmitter { state, .. } = em;
         if !state.context.machine.masks
@@ -538,12 +540,13 @@ impl Gemm {
         self.put_vectors(em, at, sums, Some(limit));
     }
 
-    /// Finish the sums of a tile that is complete, or up to a column.
+    /// Runs the epilogue on a full tile, or on the columns before a limit.
     fn put_vectors(&self, em: &mut ElementEmitter<'_>, at: &At, sums: &[V], limit: Option<V>) {
         let vectors = (at.panels * at.vectors) as usize;
         let width = em.b.i64(self.tile.width());
         let start = em.b.mul(at.panel, width);
-        // What becomes of a sum may be a long chain: two at once keep the processor busy, if there are registers for it.
+        // The epilogue may be a long dependency chain: interleaving two keeps the processor busy, if there are
+        // registers for it.
         let fits = em.state.context.machine.registers >= 32 && self.tile.lanes > 1;
         let pairs = limit.is_none() && fits && vectors.is_multiple_of(2);
         let (together, lanes) = match pairs && self.out.in_order(&self.column) {
@@ -571,7 +574,8 @@ impl Gemm {
         }
     }
 
-    /// Finish the sums of the columns there are, by way of memory: what is computed of them may read where there is none.
+    /// Runs the epilogue on the columns that exist, by way of memory: computed as a full vector, it may read where
+    /// nothing is.
     fn put_rows(&self, em: &mut ElementEmitter<'_>, at: &At, sums: &[V]) {
         let ty = Ty::vector(scalar::number(self.out.dtype(em)), self.tile.lanes);
         let memory = em.b.buffer(ty.elem, sums.len() as u32 * self.tile.lanes);
@@ -594,7 +598,7 @@ impl Gemm {
     }
 }
 
-/// The index of a unit: the variables of the outer loops get their values, and what is left of the index is returned.
+/// Decodes the index of a unit: binds the variables of the outer loops and returns the rest of the index.
 pub(super) fn unit_index(em: &mut ElementEmitter<'_>, outer: &[(Sym, Dim)], sizes: &[Dim], number: &Sym) -> Vec<Dim> {
     let sizes: Vec<Dim> = sizes.iter().map(|d| em.state.size(d)).collect();
     let mut index = unravel(&Dim::sym(number.clone()), &sizes, &em.extents);
@@ -605,8 +609,8 @@ pub(super) fn unit_index(em: &mut ElementEmitter<'_>, outer: &[(Sym, Dim)], size
     index.split_off(outer.len())
 }
 
-/// A block of rows of at most that many, in tiles of that height. Blocks have nearly the same size, so that no few rows are left for which all columns would have
-/// to be read once more.
+/// Splits rows into blocks of at most that many, in tiles of that height. Blocks have nearly equal size, since a small
+/// last block would read all columns once more.
 pub(super) fn block_of_rows(em: &mut ElementEmitter<'_>, number: &Dim, rows: &Dim, (most, height): (i64, i64)) -> Span {
     let all = em.uniform(rows);
     let quotient = |em: &mut ElementEmitter<'_>, a: V, b: V| {
@@ -628,7 +632,8 @@ pub(super) fn block_of_rows(em: &mut ElementEmitter<'_>, number: &Dim, rows: &Di
     part(em, number, each, all)
 }
 
-/// What neighbouring units have in common, of which this is number `part`: only the first of them does it, or the first unit that a worker begins with.
+/// Work that neighbouring units share, of which this is number `part`: done by the first of them, or by the first unit
+/// that a worker begins with.
 pub(super) fn once_per_block(
     em: &mut ElementEmitter<'_>,
     (begin, unit): (V, &Sym),
@@ -649,7 +654,7 @@ pub(super) fn once_per_block(
     });
 }
 
-/// A part of that size: its first, and how many there are.
+/// A part of that size: its start and length.
 fn part(em: &mut ElementEmitter<'_>, number: &Dim, size: V, all: V) -> Span {
     let number = em.uniform(number);
     let first = em.b.mul(number, size);
@@ -657,7 +662,7 @@ fn part(em: &mut ElementEmitter<'_>, number: &Dim, size: V, all: V) -> Span {
     (first, em.b.binary(Binary::SMin, left, size))
 }
 
-/// Code for both cases of a condition, unless one cannot occur.
+/// Emits both cases of a condition, unless one cannot occur.
 pub(super) fn branch(em: &mut ElementEmitter<'_>, cond: V, f: &mut dyn FnMut(&mut ElementEmitter<'_>, bool)) {
     if let Some(known) = em.b.as_const(cond) {
         return f(em, known != 0);

@@ -1,5 +1,5 @@
-//! Convolutions as products of matrices. What the windows of a block of pixels see is packed first, in memory of the worker that stays in its cache; a
-//! convolution that sees one element per channel needs no packing.
+//! Convolutions as matrix products by im2col: the windows of a block of pixels are copied to memory of the worker that
+//! stays in its cache. A convolution that sees one element per channel (1x1) needs no copy.
 use crate::{
     arg::Arg,
     element::{ElementEmitter, Site},
@@ -24,7 +24,7 @@ use numrsc_schedule::{
 };
 use std::collections::HashMap;
 
-/// Elements of the matrix of what the windows of a block see.
+/// Elements of the im2col matrix of a block.
 const PACKED: i64 = 1 << 16;
 /// The same where memory is scarce.
 const PACKED_ON_DEVICE: i64 = 1 << 11;
@@ -71,7 +71,7 @@ struct Im2col {
     high: Vec<Dim>,
 }
 
-/// What a tap of the window sees from the pixels `from .. to` along the last axis.
+/// The elements that a tap of the window reads for the pixels `from .. to` along the last axis.
 struct Line {
     axis: usize,
     tap: Dim,
@@ -120,7 +120,7 @@ impl Im2col {
         }
     }
 
-    /// Steps of the depth that are done at once.
+    /// Steps along the depth per instruction.
     fn at_once(&self) -> i64 {
         if self.dot2 { 2 } else { 1 }
     }
@@ -143,7 +143,7 @@ impl Im2col {
         &self.group_channels * &Dim::product(&self.window)
     }
 
-    /// All channels of an image together, one pixel after the other.
+    /// The kernel of a 1x1 convolution: an image is a matrix already, with a row per channel and a column per pixel.
     fn direct(&self, state: &mut LowerState, frame: &Frame<'_>, epilogue: &Epilogue) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let range = [builder.params()[0], builder.params()[1]];
@@ -230,7 +230,8 @@ impl Im2col {
         let packed_elements = if device { PACKED_ON_DEVICE } else { PACKED };
         let fitting = self.depth().as_const().map_or(width, |d| packed_elements / d.max(1));
         let block = (fitting / width).clamp(1, 8) * width;
-        // An odd number of panels lies in a row: those of one panel would share a few sets of the cache otherwise, if there is one.
+        // Rows have an odd number of panels: with a power-of-two pitch, the rows of a panel would share a few sets of
+        // the cache.
         let pitch = if device { block } else { ((block / width) | 1) * width };
 
         let elements = &(&self.depth() * &Dim::Const(pitch)) + &Dim::Const(i64::from(lanes));
@@ -243,7 +244,7 @@ impl Im2col {
         let pixels = em.state.size(&self.pixels());
         let blocks = pixels.ceil_div(&Dim::Const(block));
         let blocks = em.state.size(&blocks);
-        // An even number of units, for two threads.
+        // An even number of units, for the sake of two threads.
         let pairs = |n: i64| ceil_div(n, 2 * ceil_div(n, 2 * ROWS));
         let most_rows = self.group_outputs.as_const().filter(|&n| n > ROWS).map_or(ROWS, pairs);
         let row_blocks = em.state.size(&self.group_outputs.ceil_div(&Dim::Const(most_rows)));
@@ -312,7 +313,8 @@ impl Im2col {
         (Kernel { function: builder.finish("conv", vec![]), args, extent, work, in_place }, bytes)
     }
 
-    /// Fill `packed[depth][pixel]`, rows of `pitch` elements, for the pixels `start .. start + count` of an image and group.
+    /// Fill `packed[depth][pixel]`, rows of `pitch` elements, for the pixels `start .. start + count` of an image and
+    /// group.
     fn pack(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -386,7 +388,7 @@ impl Im2col {
         });
     }
 
-    /// Which element along an axis a tap of the window of output `o` sees, and whether there is one.
+    /// The position along an axis that a tap of the window of output `o` reads, and whether it is inside.
     fn seen(&self, em: &mut ElementEmitter<'_>, d: usize, o: &Dim, tap: &Dim) -> (V, V) {
         let at = &(&(o * &Dim::Const(self.strides[d])) - &self.low[d]) + &(tap * &Dim::Const(self.dilations[d]));
         let at = em.uniform(&at);
@@ -401,7 +403,7 @@ impl Im2col {
         (quotient, em.b.and(on_element, below))
     }
 
-    /// A line whose elements lie `stride` apart: zeros, elements, zeros.
+    /// A line with elements `stride` apart: zeros, elements, zeros.
     fn pack_line(&self, em: &mut ElementEmitter<'_>, source: &MemoryOperand, packed: V, line: &Line) {
         let (d, from, to) = (line.axis, line.from, line.to);
         let (stride, tap) = (Dim::Const(self.strides[d]), &line.tap * &Dim::Const(self.dilations[d]));
@@ -418,8 +420,9 @@ impl Im2col {
         self.copy_run(em, source, packed, (line.shift, base, self.strides[d]), (from, low, high, to));
     }
 
-    /// `packed[shift + i]` for `i` in `from..to`: `source[base + i * stride]` for those in `low..high`, and 0 for the others. Lines are filled in
-    /// order, so vectors may go beyond their end: what is there comes later, or is never used.
+    /// `packed[shift + i]` for `i` in `from..to`: `source[base + i * stride]` for those in `low..high`, and 0 for the
+    /// others. Lines are filled in order, so vectors may go beyond their end: what is there comes later, or is never
+    /// used.
     fn copy_run(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -438,7 +441,7 @@ impl Im2col {
             em.b.store(packed, at, zeros);
             em.b.close_for(open, from, to, i64::from(all), vec![]);
         };
-        // So many elements at once, of which those before `high` are there.
+        // Several elements at once, of which those before `high` exist.
         let copy = |em: &mut ElementEmitter<'_>, lanes: u32, ends: bool, from: V, to: V| {
             let open = em.b.open_for(&[]);
             let factor = em.b.i64(stride);

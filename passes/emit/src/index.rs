@@ -22,7 +22,7 @@ impl ElementEmitter<'_> {
         if let Some(c) = x.as_const() {
             return self.b.i64(c);
         }
-        // Sums of what is known outermost come first, so that only the last addition is left in the inner loop.
+        // Adds the terms that are known outermost first, so that only the last addition remains in the inner loop.
         let mut parts: Vec<(usize, V)> = Vec::new();
         for t in x.terms() {
             let mut factors: Vec<V> = t.factors.iter().map(|f| self.atom(f)).collect();
@@ -82,7 +82,7 @@ impl ElementEmitter<'_> {
         Index::Lanes((0..self.lanes).map(|l| self.in_lane(l, |em| em.uniform(x))).collect())
     }
 
-    /// Do something for one lane alone: the loop variable is that lane's.
+    /// Emits code for one lane alone: the loop variable has its value for that lane.
     pub(crate) fn in_lane<R>(&mut self, number: u32, f: impl FnOnce(&mut Self) -> R) -> R {
         let lane = self.lane.take().expect("there are lanes");
         let (lanes, before) = (self.lanes, self.lane_number);
@@ -90,7 +90,7 @@ impl ElementEmitter<'_> {
         let step = self.b.i64(i64::from(number));
         let at = self.b.add(lane.base, step);
         replaced.push((lane.sym.clone(), self.symbols.insert(lane.sym.clone(), at)));
-        // Indices that were loaded for fewer lanes belong to loops that are closed.
+        // Indices loaded for fewer lanes belong to loops that have ended.
         let varying: Vec<(Sym, V)> =
             self.varying.iter().filter_map(|(s, vs)| Some((s.clone(), *vs.get(number as usize)?))).collect();
         for (s, v) in varying {
@@ -110,10 +110,10 @@ impl ElementEmitter<'_> {
         r
     }
 
-    /// Do something that is the same in all lanes, once.
+    /// Emits code once whose value is the same in all lanes.
     pub(crate) fn in_all_lanes<R>(&mut self, f: impl FnOnce(&mut Self) -> R) -> R {
         if self.lane.is_none() {
-            // One lane alone, or none: what is known of it stays apart from what is known of the others.
+            // One lane alone, or none: its computed elements are kept apart from those of other lanes.
             return f(self);
         }
         let (lane, lanes) = (self.lane.take(), self.lanes);
@@ -126,7 +126,7 @@ impl ElementEmitter<'_> {
     }
 }
 
-/// Division that rounds down; something if the divisor is 0.
+/// Division that rounds down; any value if the divisor is 0.
 pub(crate) fn floor_div(b: &mut numrsc_ir::kernel::build::Builder, x: V, y: V) -> V {
     let (q, r) = b.sdivrem(x, y);
     let (zero, one) = (b.i64(0), b.i64(1));

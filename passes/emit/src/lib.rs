@@ -50,7 +50,7 @@ pub struct Lowered {
     pub memory: MemoryPlan,
     /// Bytes that kernels read and write in one run, loops counted once, for typical sizes.
     pub moved: u64,
-    /// What there was to choose; empty without [`numrsc_facts::PassOptions::tuning`].
+    /// The choices of schedules; empty without [`numrsc_facts::PassOptions::tuning`].
     pub choices: Vec<Candidates>,
 }
 
@@ -66,8 +66,8 @@ pub struct Launch {
     pub reads_outside: bool,
 }
 
-/// Kernels and the entry function of a verified function whose convolutions have blocks only where there are kernels for
-/// them.
+/// Kernels and the entry function of a verified function whose convolutions have blocks only where there are kernels
+/// for them.
 pub fn emit(func: &Func, cx: &Context) -> Result<Lowered> {
     entry::lower(func, cx)
 }

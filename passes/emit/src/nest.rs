@@ -1,4 +1,4 @@
-//! Loop nests: which axes run together as one loop, and the loops themselves.
+//! Loop nests: which axes are merged into one loop, and the loops themselves.
 use crate::element::{ElementEmitter, Lane, Site, View};
 use numrsc_ir::{
     DType, Dim, Op, Value,
@@ -20,17 +20,17 @@ pub(crate) struct Nest {
     pub index: Vec<Dim>,
 }
 
-/// How many rounds of a loop are done at once, and whether the last ones, if they are fewer, are as well.
+/// The number of lanes of a loop, and whether the remainder is one masked vector as well.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes {
     pub most: u32,
     pub masked: bool,
 }
 
-/// What computing an element reads.
+/// The memory accesses of computing an element.
 #[derive(Default)]
 pub(crate) struct Reads {
-    /// Positions in buffers, and indices that are needed by themselves.
+    /// Positions in buffers, and indices that are used as values.
     pub positions: Vec<Dim>,
     /// Buffers read, with the position.
     pub buffers: Vec<(Value, Dim)>,
@@ -38,20 +38,21 @@ pub(crate) struct Reads {
     pub reductions: Vec<(Vec<Dim>, Option<Sym>, Vec<Dim>)>,
     /// Bytes of the widest number.
     pub widest: u32,
-    /// Is everything fit for vectors?
+    /// Can everything be vectorised?
     pub scalars_only: bool,
     /// A rough count of instructions per element.
     pub work: i64,
     /// Gathers.
     pub lookups: usize,
-    /// The variable that lanes run along, if that is decided, and indices that were loaded and depend on it: numbers that do not are no matter of width.
+    /// The variable that lanes run along, if that is decided, and loaded indices that depend on it: others do not
+    /// affect the vector width.
     lane: Vec<Sym>,
     seen: HashSet<(Value, Vec<Dim>)>,
 }
 
 impl ElementEmitter<'_> {
-    /// Loops for a shape. Neighbouring axes become one loop where no address becomes harder to compute by it; `reads` tells the addresses for
-    /// an index, and nothing is merged across the axes in `cuts`.
+    /// Loops for a shape. Neighbouring axes are merged where no address gets harder to compute; `reads` gives the
+    /// addresses for an index, and nothing is merged across the axes in `cuts`.
     pub(crate) fn nest(
         &mut self,
         shape: &[Dim],
@@ -80,8 +81,8 @@ impl ElementEmitter<'_> {
         self.nest_of(shape, &groups)
     }
 
-    /// The same loops, but the last one as two where all addresses are sums of products then: vectors do not go across the seams of an axis that
-    /// was several. Only parts of that many rounds are worth it.
+    /// The same loops, but the last one split in two where all addresses become sums of products: vectors do not cross
+    /// the seams of an axis that was merged. Only parts of at least that many rounds pay.
     pub(crate) fn split_last(
         &mut self,
         nest: Nest,
@@ -165,7 +166,7 @@ impl ElementEmitter<'_> {
                 let positions = out.positions[before..].to_vec();
                 out.reductions.push((index.to_vec(), variables.last().cloned(), positions));
             }
-            // A product that is finished here is in registers; a window over no axes is one element.
+            // The product of an epilogue is in registers; a window over no axes is one element.
             Op::Contract { .. } | Op::Conv { .. } => {}
             Op::Window { size, .. } if !size.is_empty() => {}
             Op::Window { .. } => self.reads(args[0], index, out),
@@ -182,7 +183,7 @@ impl ElementEmitter<'_> {
         }
     }
 
-    /// An index into the operand of a reduction, with new variables for the axes that go.
+    /// An index into the operand of a reduction, with new variables for the reduced axes.
     fn reduced_index(&mut self, x: Value, axes: &[i64], index: &[Dim]) -> (Vec<Dim>, Vec<Sym>) {
         let shape = self.shape(x);
         let mut kept = index.iter();
@@ -234,8 +235,9 @@ impl ElementEmitter<'_> {
         self.b.close_for(open, low, high, 1, next)
     }
 
-    /// A loop from `low` to `high` by vectors of that many lanes, then by one with fewer, or one by one, for the rest. Values are carried as vectors; `narrow`
-    /// makes scalars of them at the end, or for the rest.
+    /// A loop from `low` to `high` by vectors of that many lanes, then by one shorter vector, or element by element,
+    /// for the remainder. Values are carried as vectors; `narrow` makes scalars of them at the end, or for the
+    /// remainder.
     pub(crate) fn by_vectors(
         &mut self,
         var: &Sym,
@@ -271,19 +273,19 @@ impl ElementEmitter<'_> {
         self.range(var, middle, high, &narrowed, |em, inside| body(em, inside))
     }
 
-    /// Are we in a kernel, where loops may be moved outward?
+    /// Is this a kernel, where loops may be hoisted?
     pub(crate) fn in_kernel(&self) -> bool {
         matches!(self.site, Site::Kernel { .. })
     }
 }
 
 impl ElementEmitter<'_> {
-    /// Do something for so many values of a variable, from `first` on.
+    /// Emits code for several values of a variable, from `first` on.
     pub(crate) fn at_lanes<R>(&mut self, var: &Sym, first: V, lanes: u32, f: impl FnOnce(&mut Self) -> R) -> R {
         self.at_some_lanes(var, first, lanes, None, f)
     }
 
-    /// Do something for so many values of a variable, from `first` on, as far as a mask says that there are.
+    /// Emits code for several values of a variable, from `first` on, under a mask.
     pub(crate) fn at_some_lanes<R>(
         &mut self,
         var: &Sym,
@@ -310,7 +312,7 @@ impl ElementEmitter<'_> {
         self.b.compare(Compare::Lt, iota, left)
     }
 
-    /// Lanes along a variable for what reads this.
+    /// The lanes along a variable, for these memory accesses.
     pub(crate) fn lanes_along(&self, var: &Sym, most: u32, reads: &Reads) -> Lanes {
         let masked =
             self.state.context.machine.masks && !self.state.context.options.sanitize && most > 1 && reads.in_order(var);
@@ -318,7 +320,7 @@ impl ElementEmitter<'_> {
     }
 }
 
-/// The lanes of a loop of that many rounds: no more than are filled once.
+/// The lanes of a loop of that many rounds: never more than the rounds fill.
 pub(crate) fn fitting_lanes(extent: &Dim, most: u32) -> u32 {
     let rounds = extent.as_const().and_then(|n| u32::try_from(n.max(1)).ok());
     rounds.map_or(most, |n| most.min(1 << n.ilog2()))
@@ -337,17 +339,17 @@ impl Reads {
         Reads { lane: lane.into_iter().cloned().collect(), ..Reads::default() }
     }
 
-    /// Do all lanes look up the same, one thing after the other, so that it is done once for all of them?
+    /// Do all lanes read the same element, so that it is loaded once for all of them?
     pub(crate) fn share_lookups(&self) -> bool {
         self.lookups >= MAX_LOOKUPS && self.lane.len() == 1
     }
 
-    /// Does all that differs along a variable lie one after the other? Then vectors may be of some lanes.
+    /// Are all accesses that vary along a variable contiguous? Then vectors may be partial.
     pub(crate) fn in_order(&self, var: &Sym) -> bool {
         self.lookups == 0 && self.positions.iter().all(|p| matches!(step(p, var), Some(0 | 1)))
     }
 
-    /// Does an element at an index differ from lane to lane, as far as is known?
+    /// May an element at an index differ from lane to lane?
     fn varies(&self, index: &[Dim]) -> bool {
         self.lane.is_empty() || index.iter().any(|d| self.lane.iter().any(|s| mentions(d, s)))
     }

@@ -1,8 +1,9 @@
-//! Products of a row that is full of zeros, as rows behind a rectifier are: of the columns, which take longer to read than to use, only those elements are read that
-//! meet something else.
+//! Products of sparse rows, such as those behind a rectifier: the columns take longer to read than to use, so only the
+//! elements that meet a nonzero are read.
 //!
-//! For each part of the depth, what is not zero and where it is are listed first, without a branch that nobody could predict. What is left out would have added zeros:
-//! columns are constants that are finite, and whatever is not a number in the row is not zero either.
+//! For each part of the depth, the nonzero elements and their positions are listed first, by code without unpredictable
+//! branches. What is skipped would have added zeros: columns are finite constants, and NaN and infinities in the row
+//! are not zero.
 use crate::{
     element::ElementEmitter,
     gemm::{At, Gemm, Part, UNROLL},
@@ -15,10 +16,10 @@ use numrsc_ir::{
     kernel::{Compare, Convert, Elem, Ty, V},
 };
 
-/// Columns of fewer bytes stay in a cache that is as fast as making a list.
+/// Columns of fewer bytes stay in a cache, and reading them is as fast as making the list.
 const LEAST_BYTES: i64 = 256 << 10;
 
-/// Is a tensor behind a rectifier: is its least element 0?
+/// Is a tensor behind a rectifier, so that its smallest possible element is 0?
 pub(super) fn is_rectified(func: &Func, mut v: Value) -> bool {
     while is_view(&func.node(v).op) {
         v = func.node(v).args[0];
@@ -33,7 +34,7 @@ pub(super) fn is_rectified(func: &Func, mut v: Value) -> bool {
 }
 
 impl Gemm {
-    /// Does a tile leave out what meets zeros? Rows that share columns have their zeros in different places.
+    /// Does a tile skip zeros? Rows that share columns have their zeros in different places.
     pub(super) fn leaves_out_zeros(&self, em: &ElementEmitter<'_>, at: &At) -> bool {
         let listed = self.depth.len() == 1 && self.most_at_once().is_some();
         let far = self.b.length.as_const().is_some_and(|n| n * self.b.bytes() >= LEAST_BYTES);
@@ -41,12 +42,12 @@ impl Gemm {
         self.rectified && far && alone && listed && !em.state.context.options.sanitize && !em.state.context.device
     }
 
-    /// How long a list may be.
+    /// The largest length of a list.
     fn most_at_once(&self) -> Option<i64> {
         self.summed_depth().or_else(|| self.depth.last()?.1.as_const())
     }
 
-    /// The sums after a part of the depth, of what is not zero.
+    /// The sums after a part of the depth, over nonzero elements.
     pub(super) fn along_nonzero(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -63,7 +64,7 @@ impl Gemm {
             let at = em.uniform(round);
             em.b.store(values, listed[0], bits);
             em.b.store(rounds, listed[0], at);
-            // Of both zeros, no bit but the sign is set.
+            // Both zeros have no bit set but the sign.
             let (magnitude, zero) = (em.b.add(bits, bits), em.b.int(em.b.ty(bits), 0));
             let counts = em.b.compare(Compare::Ne, magnitude, zero);
             let counts = em.b.convert(Convert::ZExt, counts, Elem::I64);

@@ -3,7 +3,7 @@ use crate::weights::{Sink, Stored};
 use numrsc_ir::Tensor;
 use std::ops::{ControlFlow, Range};
 
-/// Bytes that are put in order at a time.
+/// Bytes that are packed at a time.
 const PART: usize = 2 << 20;
 
 /// The order in which a constant is packed; see [`super::contract`]. Sizes count elements.
@@ -45,7 +45,7 @@ impl PanelOrder {
     ) -> ControlFlow<()> {
         let panel = self.depth * self.width;
         let at_once = (PART / (panel * N).max(1)).clamp(1, self.count.max(1));
-        // What there is nothing for stays zero.
+        // Padding stays zero.
         let mut part = vec![[0; N]; at_once * panel];
         for (start, outer) in batch.iter().flat_map(|b| (0..self.outer).map(move |outer| (*b, outer))) {
             for first in (0..self.count).step_by(at_once) {
@@ -61,7 +61,7 @@ impl PanelOrder {
         ControlFlow::Continue(())
     }
 
-    /// Put some panels in order.
+    /// Packs some panels.
     fn fill<const N: usize>(
         &self,
         part: &mut [[u8; N]],
@@ -71,7 +71,7 @@ impl PanelOrder {
         outer: usize,
         panels: Range<usize>,
     ) {
-        /// So many elements of a column follow each other, while those of its neighbours are near.
+        /// Packs this many elements of a column in a row, while those of neighbouring columns are in the cache.
         const NEAR: usize = 16;
         let columns = &places.columns[outer * self.last..(outer + 1) * self.last];
         let panel = self.depth * self.width;
@@ -79,7 +79,7 @@ impl PanelOrder {
         let all = panels.start * self.width..self.last.min(panels.end * self.width);
         let in_order = self.steps == 1 && columns[all].windows(2).all(|pair| pair[1] == pair[0] + 1);
         if in_order {
-            // Row by row: neighbouring panels are one run of memory there.
+            // Row by row: neighbouring panels read contiguous memory.
             for (k, depth) in places.depth.iter().enumerate() {
                 for (n, number) in panels.clone().enumerate() {
                     let columns = &columns[of_panel(number)];

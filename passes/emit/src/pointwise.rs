@@ -24,7 +24,7 @@ pub(crate) struct Kernel {
     pub extent: Dim,
     /// A rough count of instructions per unit of the extent.
     pub work: Dim,
-    /// Operands whose memory the result may take over: each element is read only where it is written.
+    /// Operands whose memory the result may reuse: each element is read only where it is written.
     pub in_place: Vec<Value>,
 }
 
@@ -34,13 +34,13 @@ const BLOCK: i64 = 1024;
 /// What follows from an index.
 pub(crate) type IndexFn<'p, T> = Box<dyn Fn(&[Dim]) -> T + 'p>;
 
-/// What a pointwise kernel computes, or a part of it: for every index of `domain`, the elements of nodes at `from(index)` go to `to(index)` of a buffer
-/// each, all with `length` elements.
+/// A part of a pointwise kernel: for every index of `domain`, elements of nodes at `from(index)` are written to
+/// `to(index)` of a buffer each, all with `length` elements.
 pub(crate) struct Pointwise<'p> {
     pub domain: Vec<Dim>,
     /// The nodes, and the parameters that are their buffers.
     pub writes: Vec<(Value, Arg)>,
-    /// Nodes with the first axes of `domain` only, the others of size 1: computed before the loops over the others.
+    /// Nodes with only the first axes of `domain` (values per row): computed before the loops over the others.
     pub heads: Vec<(Value, Arg)>,
     pub from: IndexFn<'p, Vec<Dim>>,
     pub to: IndexFn<'p, Dim>,
@@ -52,7 +52,7 @@ struct Loops {
     /// Those that are split between threads, and those inside.
     outer: Vec<(Sym, Dim)>,
     inner: Vec<(Sym, Dim)>,
-    /// Is the one loop split by blocks of its rounds?
+    /// Is the only loop split into blocks of rounds?
     flat: bool,
     lanes: Lanes,
     from: Vec<Dim>,
@@ -118,7 +118,8 @@ impl Pointwise<'_> {
         let to = (self.to)(&nest.index);
         let lanes = self.lanes(em, &reads, &nest.loops, &to);
 
-        // Loops up to the first cut are split between threads; without cuts all but the innermost. Heads belong to whole rounds of them.
+        // Loops up to the first cut are split between threads; without cuts all but the innermost. Heads belong to
+        // whole rounds of them.
         let first_cut = head_axes.or(cuts.iter().min().copied());
         let axes_before = |cut: usize| {
             (0..cut).filter(|&a| self.domain[a] != Dim::ONE).map(|a| nest.index[a].clone()).collect::<Vec<_>>()
@@ -128,7 +129,7 @@ impl Pointwise<'_> {
                 let outer = axes_before(cut);
                 nest.loops.iter().take_while(|(s, _)| outer.iter().any(|d| mentions(d, s))).count()
             }
-            // Whole reductions are work enough for a unit.
+            // A whole reduction is enough work for a unit.
             None if lanes.most == 1 && !reads.reductions.is_empty() => nest.loops.len(),
             None => nest.loops.len().saturating_sub(1),
         };
@@ -151,7 +152,7 @@ impl Pointwise<'_> {
     fn emit(&self, em: &mut ElementEmitter<'_>, loops: &Loops, range: [V; 2], outputs: &[V]) {
         let Loops { outer, inner, lanes, .. } = loops;
         let mut element = |em: &mut ElementEmitter<'_>, _: &[V]| {
-            // All is read before anything is written: a result may lie where an operand was.
+            // Everything is read before anything is written: a result may share the memory of an operand.
             let values: Vec<V> = self.writes.iter().map(|(source, _)| em.value(*source, &loops.from)).collect();
             for ((&(source, _), &output), x) in self.writes.iter().zip(outputs).zip(values) {
                 em.store(em.dtype(source), output, &loops.to, &self.length, x);
@@ -199,7 +200,8 @@ impl Pointwise<'_> {
         if reads.scalars_only {
             return one;
         }
-        // A reduction whose result differs from lane to lane either runs its own lanes or ours, whichever reads consecutive elements.
+        // A reduction whose result differs between lanes vectorises either its own loop or ours, whichever reads
+        // contiguous elements.
         let steps = |positions: &[Dim], s: &Sym| positions.iter().filter(|p| step(p, s) == Some(1)).count();
         let stored = self.writes.iter().map(|(source, _)| scalar::memory(em.dtype(*source)).size() as u32).max();
         let lanes = em.state.context.machine.lanes(reads.widest.max(stored.unwrap_or(1)));
@@ -245,7 +247,7 @@ pub(crate) fn kernel(name: &str, parts: &[Pointwise<'_>], state: &mut LowerState
             part.emit(&mut em, &loops, [begin, end], &outputs);
             in_place.clone_from(&loops.in_place);
         } else {
-            // What of the range is in this part.
+            // The intersection of the range with this part.
             let (before, count) = (em.uniform(&extent), em.uniform(&loops.extent));
             let (zero, low, high) = (em.b.i64(0), em.b.sub(begin, before), em.b.sub(end, before));
             let (low, high) = (em.b.binary(Binary::SMax, low, zero), em.b.binary(Binary::SMin, high, count));

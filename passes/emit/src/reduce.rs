@@ -1,4 +1,4 @@
-//! Values that come from many elements: reductions, the choice of an element, windows.
+//! Values computed from many elements: reductions, arg-extrema, windows.
 use crate::{
     element::ElementEmitter,
     nest::{Lanes, Reads},
@@ -13,14 +13,15 @@ use numrsc_scalar as scalar;
 use numrsc_schedule::index::mentions;
 
 impl ElementEmitter<'_> {
-    /// The element of a reduction at an index. If that index is the same in all lanes, the lanes run along the last axis that goes.
+    /// The element of a reduction at an index. If that index is the same in all lanes, lanes run along the last reduced
+    /// axis.
     pub(crate) fn reduced(&mut self, v: Value, f: ReduceFn, axes: &[i64], index: &[Dim]) -> V {
         let x = self.scope.func.node(v).args[0];
         if !self.in_kernel() || index.iter().any(|d| self.varying.keys().any(|s| mentions(d, s))) {
             return self.reduce_here(x, f, axes, index, 1);
         }
         if let Some(lane) = self.lane.clone().filter(|lane| index.iter().any(|d| mentions(d, &lane.sym))) {
-            // Every lane by itself, outside of the loops that it is the same in.
+            // Every lane separately, outside of loops in which it does not change.
             let known = [Some(lane.base), lane.mask].into_iter().flatten().map(|v| self.b.level(v)).max();
             let level = self.level_of(index).max(known.unwrap_or(0));
             let inner = self.b.step_out(level);
@@ -28,7 +29,7 @@ impl ElementEmitter<'_> {
             self.b.step_in(inner);
             return result;
         }
-        // A loop over vectors and the one over what is left want the same result.
+        // The vector loop and its remainder must give the same result.
         let lanes = self.lanes;
         let lane = if self.lane_number == 0 { u32::MAX } else { self.lane_number };
         let key = (v, index.to_vec(), lane, 1);
@@ -78,7 +79,8 @@ impl ElementEmitter<'_> {
                 sum.combine(self, start, item)
             }
             Some((last, outer)) if vector > 1 => {
-                // A vector of partial results; the scalars left over at the end of each row are added to lane 0's chain.
+                // A vector of partial results; the scalars left over at the end of each row are added to lane 0's
+                // chain.
                 let wide = sum.neutral(self, vector);
                 let mut reads = Reads::default();
                 self.reads(x, &at, &mut reads);
@@ -141,7 +143,7 @@ impl ElementEmitter<'_> {
         found[1]
     }
 
-    /// How many lanes a loop over elements of a node may have, if all lanes are free for it and it fills them.
+    /// The lanes of a loop over elements of a node, if no outer loop uses them and it fills them.
     fn own_lanes(&mut self, x: Value, at: &[Dim]) -> Option<u32> {
         if self.lanes > 1 || self.lane.is_some() || !self.in_kernel() {
             return None;
@@ -196,7 +198,8 @@ impl ElementEmitter<'_> {
         found[0]
     }
 
-    /// The first of `low`, `low + lanes` .. below `high` from which on a condition holds in one of so many lanes, or where these end.
+    /// The first of `low`, `low + lanes` .. below `high` from which on a condition holds in one of so many lanes, or
+    /// where these end.
     fn search(
         &mut self,
         var: &Sym,
@@ -268,7 +271,7 @@ pub(crate) fn less(em: &mut ElementEmitter<'_>, dtype: DType, or_equal: bool, a:
     em.b.compare(op, a, b)
 }
 
-/// How elements are combined. Sums and products of floats are kept in `f64` and rounded once.
+/// The combining function. Sums and products of floats are kept in `f64` and rounded once.
 #[derive(Clone, Copy)]
 pub(crate) struct Sum {
     pub f: ReduceFn,
@@ -292,7 +295,7 @@ impl Sum {
         if self.wide() { scalar::round_float(em.b, x, self.dtype) } else { x }
     }
 
-    /// What changes nothing. For formats without infinities, the ends of their range.
+    /// The identity element. For formats without infinities, the ends of their range.
     pub(crate) fn neutral(self, em: &mut ElementEmitter<'_>, lanes: u32) -> V {
         let ty = Ty::vector(self.elem(), lanes);
         if self.dtype.is_float() {
@@ -360,7 +363,7 @@ impl Sum {
     }
 }
 
-/// Integers narrower than their storage keep to their bits.
+/// Wraps integers narrower than their storage.
 pub(crate) fn wrap(em: &mut ElementEmitter<'_>, dtype: DType, x: V) -> V {
     if dtype.is_int() && dtype.bits() < 8 { scalar::decode(em.b, dtype, x) } else { x }
 }

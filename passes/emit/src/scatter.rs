@@ -1,4 +1,4 @@
-//! Rows combined into rows named by indices, and the indices of set elements: both in order.
+//! Scatter (rows combined into rows given by indices) and the indices of set elements: both in order.
 use crate::{
     arg::Arg,
     element::{ElementEmitter, Site},

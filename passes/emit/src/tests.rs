@@ -1,4 +1,5 @@
-//! The checks of sanitized code notice a kernel that leaves its buffers: kernels with a planted bug, run by the interpreter.
+//! The checks of sanitized code notice a kernel that leaves its buffers: kernels with a planted bug, run by the
+//! interpreter.
 use crate::{arg::Arg, pointwise::Pointwise};
 use numrsc_facts::Context;
 use numrsc_ir::{

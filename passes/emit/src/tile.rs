@@ -1,4 +1,4 @@
-//! The operands of a register tile: where they lie, and one step of a product along its depth.
+//! The operands of a register tile, and one step of a product along the depth.
 use crate::{
     element::ElementEmitter,
     gemm::{At, CACHE_LINE, Gemm, Part},
@@ -12,7 +12,7 @@ use numrsc_ir::{
 };
 use numrsc_scalar as scalar;
 
-/// Tiles of a block, at least, if it is not known how many there are.
+/// The smallest number of tiles of a block, if their number is not known.
 const FEW_TILES: i64 = 4;
 
 /// Elements in memory at symbolic positions.
@@ -25,21 +25,21 @@ pub(crate) struct MemoryOperand {
     pub length: Dim,
     /// Does the kernel itself write it?
     pub changes: bool,
-    /// May more columns be read than there are?
+    /// May columns beyond the end be read?
     pub padded: bool,
-    /// Do the steps of the depth that are done at once lie side by side, column by column?
+    /// Are the steps of one instruction adjacent for each column?
     pub grouped: bool,
-    /// What the elements in memory become when they are loaded.
+    /// The conversion of elements as they are loaded.
     pub widen: Option<Scalar>,
 }
 
 impl MemoryOperand {
-    /// Elements that stay as they are while the kernel runs.
+    /// Elements that do not change while the kernel runs.
     pub(crate) fn fixed(pointer: V, dtype: DType, position: Dim, length: Dim) -> MemoryOperand {
         MemoryOperand { pointer, dtype, position, length, changes: false, padded: false, grouped: false, widen: None }
     }
 
-    /// An element as it enters products.
+    /// An element as an operand of multiplication.
     fn decode(&self, em: &mut ElementEmitter<'_>, raw: V) -> V {
         let x = scalar::decode(em.b, self.dtype, raw);
         match &self.widen {
@@ -62,7 +62,7 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// A tile that fits the registers, no wider than the columns there are.
+    /// The tile for a machine's registers, no wider than the number of columns.
     pub(crate) fn new(machine: Machine, dtype: DType, columns: &Dim) -> Tile {
         let lanes = machine.lanes(scalar::number(dtype).size().max(scalar::memory(dtype).size()) as u32);
         let (rows, vectors) = match machine.registers {
@@ -77,7 +77,7 @@ impl Tile {
         Tile { rows, vectors: enough, lanes }
     }
 
-    /// Columns of a tile, and of a panel.
+    /// The width of a tile, and so of a panel, in columns.
     pub(crate) fn width(self) -> i64 {
         i64::from(self.vectors * self.lanes)
     }
@@ -90,7 +90,8 @@ pub(super) struct Column {
     pub mask: Option<V>,
 }
 
-/// The operands of a tile, by addresses relative to its first elements: what differs from element to element is a constant then, as far as sizes are.
+/// The operands of a tile, by addresses relative to its first elements, so that offsets between elements are constants
+/// wherever sizes are.
 pub(super) struct Operands<'g> {
     gemm: &'g Gemm,
     row: Sym,
@@ -135,7 +136,7 @@ impl<'g> Operands<'g> {
         Operands { gemm, row: row.clone(), a, b }
     }
 
-    /// The columns at a round of the innermost loop over the depth, or at some at once.
+    /// The columns at one step of the innermost loop over the depth, or at a group of steps.
     pub(super) fn of_columns(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -172,7 +173,8 @@ impl<'g> Operands<'g> {
         columns.iter().map(&mut vector).collect()
     }
 
-    /// What a row has there, in all lanes: one element, or those that are done at once, as they are in memory. What it has instead of more than there are meets zeros.
+    /// The element of a row at a step, broadcast to all lanes, or its group of steps as in memory. Steps beyond the end
+    /// of the row are padding that meets zeros.
     fn of_row(&self, em: &mut ElementEmitter<'_>, (depth, rounds): (&Dim, i64), number: u32) -> V {
         let (gemm, lanes, at_once) = (self.gemm, self.gemm.tile.lanes, self.gemm.at_once);
         let elements = |em: &mut ElementEmitter<'_>, first: i64, count: i64| {
@@ -193,7 +195,7 @@ impl<'g> Operands<'g> {
         em.b.shuffle(group, group, (0..lanes * at_once as u32).map(|i| i % at_once as u32).collect())
     }
 
-    /// The bits of what the only row has there.
+    /// The bits of the single row's element.
     pub(super) fn bits_of_row(&self, em: &mut ElementEmitter<'_>, depth: &Dim) -> V {
         let position = self.row_position(depth, 0);
         let bits = MemoryOperand { dtype: DType::I32, ..self.gemm.a.clone() };
@@ -210,7 +212,7 @@ impl<'g> Operands<'g> {
         })
     }
 
-    /// One round of the innermost loop over the depth, or some at once.
+    /// One step along the depth, or one group of steps.
     pub(super) fn step(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -236,9 +238,10 @@ impl<'g> Operands<'g> {
         next
     }
 
-    /// Fetch a share of what follows in `b`: all tiles of a block together fetch what the next round over them will read. Few rows that take several panels
-    /// at once do nothing but read, and what is fetched by hand would only get in the way. Nor is anything fetched next to rows that the kernel itself wrote (those of attention, whose
-    /// columns are few): LLVM would load them all before, and run out of registers.
+    /// Prefetches a share of the data that follows in `b`: all tiles of a block together prefetch what the next round
+    /// over them reads. Not for few rows with several panels at once, which only read, so that the hardware prefetcher
+    /// does better; nor next to rows that the kernel itself wrote (attention, with few columns), where LLVM would hoist
+    /// all loads and run out of registers.
     pub(super) fn fetch_next(&self, em: &mut ElementEmitter<'_>, at: &At, part: &Part, (round, rounds): (V, i64)) {
         let gemm = self.gemm;
         if !gemm.b.padded
@@ -261,7 +264,7 @@ impl<'g> Operands<'g> {
         };
         let share = ceil_div(lines, tiles);
         let (size, before) = (em.b.i64(bytes), em.b.mul(at.number, part.count));
-        // Tiles fetch equal shares, so that there is time enough between what they ask for.
+        // Tiles prefetch equal shares, to spread the requests.
         let up = em.b.i64(bytes - 1);
         let up = em.b.add(at.tiles, up);
         let per_round = em.b.udiv(up, at.tiles);
@@ -287,7 +290,7 @@ fn load(
     mask: Option<V>,
 ) -> V {
     let relative = position - &origin.position;
-    // What differs between the rounds that are written out is added last, so that it is part of the instruction that loads.
+    // The offset between unrolled steps is added last, so that it becomes part of the load instruction.
     let constant = relative.terms().iter().find(|t| t.factors.is_empty()).map_or(0, |t| t.coef);
     let varying = em.uniform(&(&relative - &Dim::Const(constant)));
     let constant = em.b.i64(constant);
@@ -306,7 +309,8 @@ fn load(
     }
 }
 
-/// Vectors of integers multiplied, and neighbouring products added to each sum: one instruction of machines that have it, which the backend finds in this form.
+/// The dot product of two (dot2): vectors of integers are multiplied and neighbouring products added to each sum. The
+/// backend finds the instruction in this form.
 pub(super) fn add_dot2(em: &mut ElementEmitter<'_>, a: V, b: V, sum: V) -> V {
     let lanes = em.b.ty(sum).lanes;
     let [a, b] = [a, b].map(|x| em.b.convert(Convert::SExt, x, Elem::I32));

@@ -1,5 +1,5 @@
-//! The constants of a module, at their places in the weights section. Those that are kept in an order of their own are put in order when they are written, a part
-//! at a time: what a model holds gigabytes of is never in memory twice.
+//! The constants of a module and their offsets in the weights section. Packed constants are generated when they are
+//! written, part by part: gigabytes of weights are never in memory twice.
 use numrsc_ir::{DType, Tensor};
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},
@@ -12,10 +12,10 @@ use std::{
 /// Every constant starts at a multiple of this.
 const ALIGN: u64 = 64;
 
-/// Takes bytes part by part, as they are made, and may have enough.
+/// Receives bytes part by part, and may stop early.
 pub type Sink<'s> = dyn FnMut(&[u8]) -> ControlFlow<()> + 's;
 
-/// Gives the bytes of a constant in their order, the same ones whenever it is asked.
+/// Generates the bytes of a constant in order, the same each time.
 type Make = dyn Fn(&mut Sink<'_>) -> ControlFlow<()> + Send + Sync;
 
 /// A constant as it lies in the weights section.
@@ -33,12 +33,12 @@ enum Content {
 }
 
 impl Stored {
-    /// A constant in the order in which a model has it.
+    /// A constant in the order of the model.
     pub(crate) fn plain(value: &Tensor) -> Stored {
         Stored { dtype: value.dtype(), shape: value.shape().to_vec(), content: Content::Plain(value.clone()) }
     }
 
-    /// Elements in an order of their own.
+    /// Elements in a packed order.
     pub(crate) fn made(
         dtype: DType,
         shape: Vec<usize>,
@@ -52,7 +52,7 @@ impl Stored {
         self.shape.iter().product::<usize>() as u64 * self.dtype.size() as u64
     }
 
-    /// Give all bytes away, in order.
+    /// Passes all bytes to `to`, in order.
     pub fn write(&self, to: &mut Sink<'_>) -> ControlFlow<()> {
         match &self.content {
             Content::Plain(value) => to(value.bytes()),
@@ -83,7 +83,7 @@ impl Stored {
 
     /// A hash of all bytes, wide enough to tell constants apart.
     fn fingerprint(&self) -> [u64; 2] {
-        // They are cut as it happens to be made, so the bytes are what is hashed, not the parts.
+        // The hash must not depend on how the bytes are divided into parts.
         let mut hashes = [DefaultHasher::new(), DefaultHasher::new()];
         hashes[1].write_u8(1);
         let _ = self.write(&mut |bytes| {
@@ -119,10 +119,10 @@ impl Piece {
     }
 }
 
-/// Constants of a type and shape that begin alike.
+/// Constants with equal type, shape and first bytes.
 type Kind = (DType, Vec<usize>, Vec<u8>);
 
-/// Constants and where they lie. Equal ones are kept once.
+/// Constants and their offsets. Equal ones are stored once.
 #[derive(Default, Debug)]
 pub struct Weights {
     pieces: Vec<Piece>,
@@ -203,7 +203,7 @@ mod tests {
         let at = weights.place(&Stored::plain(&plain));
         assert_eq!(weights.place(&reversed(&back, 7)), at);
         assert_eq!(weights.place(&reversed(&back, 1000)), at);
-        // Of another shape, or another end.
+        // Another shape, or other last bytes.
         let square = plain.reshaped(vec![40, 50]).unwrap();
         assert_ne!(weights.place(&Stored::plain(&square)), at);
         let mut other = back;

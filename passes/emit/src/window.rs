@@ -1,5 +1,6 @@
-//! Windows that slide over the last axes, one line of results at a time: where all of a window lies inside of the operand, several results are computed
-//! at once. Serves window reductions, and convolutions with few outputs per group, for which packing does not pay.
+//! Sliding windows over the last axes, one line of results at a time: where windows lie completely inside the operand,
+//! several results are computed at once. For window reductions, and for convolutions with few outputs per group, where
+//! im2col does not pay.
 use crate::{
     arg::Arg,
     element::{ElementEmitter, Site},
@@ -18,21 +19,21 @@ use numrsc_scalar as scalar;
 use numrsc_schedule::{epilogue::Epilogue, fuse::Scope, index::unravel, state::LowerState};
 use std::collections::HashMap;
 
-/// Windows up to this long are written out along the last axis, and along all if they have no more taps than that.
+/// Windows up to this long are unrolled along the last axis, and along all axes if they have at most that many taps.
 const WRITTEN_OUT: i64 = 8;
 const FEW_TAPS: i64 = 16;
-/// Convolutions with more outputs per group are better packed.
+/// With more outputs per group, im2col is better.
 const FEW_OUTPUTS: i64 = 3;
 
 /// How the elements of a window are combined.
 enum Combine {
     /// All of them, by a reduction.
     Reduce(Sum),
-    /// Each times a weight, over the channels of a group.
+    /// A weighted sum over the channels of a group.
     Weigh { w: Value, w_shape: Vec<Dim>, groups: i64 },
 }
 
-/// How the taps of a window are gone through along an axis.
+/// How the taps of a window along an axis are enumerated.
 enum Taps {
     WrittenOut(i64),
     /// From one to before another.
@@ -51,7 +52,8 @@ struct Windows {
     low: Vec<Dim>,
 }
 
-/// Is a convolution better done window by window? Padding is left out then, which changes nothing as long as no weight times zero is NaN.
+/// Is a convolution better computed window by window? Padding is then skipped, which is the same as long as no weight
+/// times zero is NaN.
 pub(crate) fn suits(scope: &Scope<'_>, v: Value) -> bool {
     let node = scope.func.node(v);
     let Op::Conv { spread, groups, .. } = &node.op else { return false };
@@ -84,7 +86,7 @@ pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, epilogue: &Epilo
     let number = em.variable(&extent);
     em.range(&number.clone(), range[0], range[1], &[], |em, _| {
         let index = unravel(&Dim::sym(number.clone()), &lines, &em.extents);
-        // Names for what is divided out once per line.
+        // Symbols for quotients that are computed once per line.
         let index: Vec<Dim> = index.iter().zip(&lines).map(|(i, n)| named(em, i, n)).collect();
         windows.line(em, &out, &index, &line);
         vec![]
@@ -172,7 +174,7 @@ impl Windows {
         }
     }
 
-    /// All results of one line: at its ends windows are cut off, between them they are whole.
+    /// All results of one line: windows are clipped at its ends, complete in between.
     fn line(&self, em: &mut ElementEmitter<'_>, output: &Output, index: &[Dim], line: &Dim) {
         let last = self.taps.len() - 1;
         let stride = Dim::Const(self.strides[last]);
@@ -208,7 +210,7 @@ impl Windows {
         });
     }
 
-    /// The result at an index; `whole` if the window is not cut off along the last axis.
+    /// The result at an index; `whole` if the window is not clipped along the last axis.
     fn element(&self, em: &mut ElementEmitter<'_>, index: &[Dim], whole: bool) -> V {
         let lead = index.len() - self.taps.len();
         let start: Vec<Dim> =
@@ -279,7 +281,7 @@ impl Windows {
         }
     }
 
-    /// Combine one element of a window with what there is.
+    /// Combines one element of a window with the accumulator.
     fn add(&self, em: &mut ElementEmitter<'_>, index: &[Dim], channel: &Dim, start: &[Dim], taps: &[Dim], sum: V) -> V {
         let lead = index.len() - self.taps.len();
         let mut at = index.to_vec();

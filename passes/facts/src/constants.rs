@@ -1,7 +1,7 @@
 //! What there is to know of constants.
 use numrsc_ir::{DType, Lit, Tensor};
 
-/// The one number that all elements are.
+/// The value that all elements share.
 pub fn one_number(value: &Tensor) -> Option<Lit> {
     if value.dtype() == DType::Str || value.is_empty() {
         return None;

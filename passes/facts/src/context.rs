@@ -1,19 +1,19 @@
-//! What passes choose by: what the user asks for, and the machine that the code is for.
+//! The inputs of decisions: the user's options and the machine.
 use numrsc_ir::Machine;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What a user may ask of passes.
+/// The user's options.
 #[derive(Clone, Debug)]
 pub struct PassOptions {
     pub level: Level,
     /// What a convolution or product may be off by where it could be exact, relative to the largest sum of magnitudes
     /// `∑|x||w|` of an element of its result. With 0, floats of 16 bits are rounded after every operation, too.
     pub tolerance: f64,
-    /// What is left out, by name: rules of the optimiser, passes, and attention in one kernel.
+    /// Rules of the optimiser, passes, or `attention`, disabled by name.
     pub without: Vec<String>,
     /// Check every access of memory at run time.
     pub sanitize: bool,
-    /// Schedules that were measured, by shape.
+    /// Measured schedules, by shape.
     pub tuning: Option<Arc<Tuning>>,
     /// Threads that compile; 0 for as many as there are cores. What comes out does not depend on it.
     pub jobs: usize,
@@ -36,7 +36,7 @@ impl Default for PassOptions {
 #[derive(Clone, Debug)]
 pub struct Context {
     pub machine: Machine,
-    /// For a device that runs one thread and has little memory: that counts more than time.
+    /// For a device with one thread and little memory, where memory matters more than time.
     pub device: bool,
     pub options: PassOptions,
 }
@@ -60,12 +60,12 @@ impl Context {
     }
 }
 
-/// How much to do.
+/// Optimisation levels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Level {
     /// Nothing.
     O0,
-    /// Constants and what nobody needs.
+    /// Constant folding and dead code.
     O1,
     /// All rules that keep every bit.
     #[default]
@@ -77,9 +77,9 @@ pub enum Level {
 /// The name of what lowering does to attention: one kernel, in which no scores are written to memory.
 pub const ATTENTION: &str = "attention";
 
-/// The tolerance unless another one is asked for: what a convolution may be off by where it could be exact, relative to the largest sum of magnitudes
-/// `∑|x||w|` of an element of its result. It admits Winograd's F(2x2, 3x3), but not F(4x4, 3x3).
+/// The default tolerance: the error that a convolution may add where it could be exact, relative to the largest sum of
+/// magnitudes `∑|x||w|` of an element of its result. It admits Winograd F(2x2, 3x3), but not F(4x4, 3x3).
 pub const TOLERANCE: f64 = 1e-6;
 
-/// Names of schedules by shape. What is not among the schedules of a shape is not taken.
+/// Names of schedules by shape. A name that is not among the candidates of its shape is ignored.
 pub type Tuning = BTreeMap<String, String>;

@@ -6,7 +6,7 @@ use numrsc_ir::{
 
 /// A rough count of instructions for a scalar expression.
 pub fn work_of(f: &Scalar) -> i64 {
-    // A quotient by a power of two is a product.
+    // Division by a power of two is a multiplication.
     let halves = |c: &Call| matches!(&f.steps()[c.args[1] as usize], Step::Lit(l) if l.is_power_of_two());
     let cost = |s: &Step| match s {
         Step::Arg(_) | Step::Lit(_) => 0,

@@ -1,11 +1,11 @@
-//! What can go wrong in passes.
+//! Errors of passes.
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A function that is valid but beyond what lowering can do.
+    /// A valid function that lowering does not support.
     #[error("cannot be lowered: {0}")]
     Unsupported(String),
-    /// A pass gave an invalid function: a bug of numrsc.
+    /// A pass produced an invalid function: a bug of numrsc.
     #[error("the pass `{pass}` made something invalid: {message}")]
     Invalid { pass: &'static str, message: String },
 }

@@ -1,5 +1,4 @@
-//! What passes know of functions, of machines and of what is asked for: each fact is computed in one place, and given to
-//! all who ask.
+//! Facts about functions, machines and options: each is computed in one place and given to all who ask.
 pub mod constants;
 pub mod context;
 pub mod costs;

@@ -18,7 +18,8 @@ pub fn fixed_sizes(body: &Func, number: usize) -> Vec<bool> {
     }
 }
 
-/// Does a loop leave what a state begins with as it is? The next values go elsewhere, and nothing wants the one after no round.
+/// Does a loop leave what a state begins with as it is? The next values go elsewhere, and nothing wants the one after
+/// no round.
 pub fn only_reads_first(func: &Func, v: Value, number: usize) -> bool {
     let Op::Loop { body, .. } = &func.node(v).op else { unreachable!("a loop") };
     matches!(func.ty(func.node(v).args[2 + number]), Type::Tensor(_))

@@ -1,12 +1,12 @@
 //! Kinds of ops that several passes treat alike.
 use numrsc_ir::Op;
 
-/// Ops that only choose which element of their operand to read.
+/// Ops that only move elements: index arithmetic.
 pub fn is_view(op: &Op) -> bool {
     matches!(op, Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. })
 }
 
-/// Ops whose kernels can compute what becomes of their result.
+/// Ops whose kernels can have an epilogue.
 pub fn is_product(op: &Op) -> bool {
     match op {
         Op::Contract { .. } | Op::Conv { .. } => true,

@@ -1,17 +1,17 @@
-//! Between which numbers the elements of an integer tensor lie, as far as types, constants and clamps tell: indices that are known to fit are not checked, and
-//! factors that fit narrower types are.
+//! Value ranges of integer tensors, from types, constants and clamps: indices that are proven to fit are not checked,
+//! and factors that fit narrower types are narrowed.
 use crate::{float_ranges, ops::is_view};
 use numrsc_ir::{DType, Func, Op, Scalar, ScalarFn, Value, scalar::Step};
 
-/// The least and the largest number there may be.
+/// The smallest and the largest possible value.
 pub type Bounds = (i64, i64);
 
-/// How many nodes are gone through at most.
+/// The analysis visits at most this many nodes.
 const MAX_DEPTH: usize = 8;
-/// Larger constants are not looked at.
+/// Larger constants are not scanned.
 const MAX_ELEMENTS: usize = 1 << 16;
 
-/// Do all elements of a tensor of indices lie in an axis of this size?
+/// Are all elements valid indices into an axis of this size?
 pub fn fits_axis(func: &Func, indices: Value, size: i64) -> bool {
     bounds(func, indices, MAX_DEPTH).is_some_and(|(low, high)| low >= 0 && high < size)
 }
@@ -21,7 +21,7 @@ pub fn fits(func: &Func, v: Value, dtype: DType) -> bool {
     bounds(func, v, MAX_DEPTH).is_some_and(|b| contains(dtype, b))
 }
 
-/// What the function of elements of these tensors lies between.
+/// The range of a scalar function of elements of these tensors.
 pub fn limits(func: &Func, f: &Scalar, args: &[Value]) -> Option<Bounds> {
     bounds_of_map(func, f, args, MAX_DEPTH)
 }
@@ -31,7 +31,7 @@ fn contains(dtype: DType, (low, high): Bounds) -> bool {
     range.0 <= i128::from(low) && i128::from(high) <= range.1
 }
 
-/// What all numbers of a type are between.
+/// The range of a type.
 fn of_type(dtype: DType) -> Option<Bounds> {
     let (low, high) = dtype.is_int().then(|| dtype.int_range())?;
     i64::try_from(low).ok().zip(i64::try_from(high).ok())
@@ -85,7 +85,7 @@ fn bounds_of_map(func: &Func, f: &Scalar, args: &[Value], depth: usize) -> Optio
             }
             _ => None,
         };
-        // What might wrap around is anything.
+        // A value that might wrap around can be anything.
         known.push(bounds.filter(|b| contains(*ty, *b)).or_else(|| of_type(*ty)));
     }
     known.pop()?

@@ -1,10 +1,10 @@
 //! Sizes as numbers: those that are not known are taken to be typical.
 use numrsc_ir::{Dim, TensorType};
 
-/// What a dimension is taken to be where it is not known.
+/// The assumed size of an unknown dimension.
 pub const TYPICAL: i64 = 16;
 
-/// Sizes are counted up to here, so that costs can be multiplied and added up.
+/// Sizes are capped here, so that costs do not overflow.
 pub const MANY: u64 = 1 << 40;
 
 /// A dimension as a number.
@@ -24,7 +24,7 @@ pub fn bytes(t: &TensorType) -> u64 {
     elements_of(t).saturating_mul(t.dtype.size().max(1) as u64)
 }
 
-/// The quotient of numbers that are not negative, rounded up.
+/// The quotient of nonnegative numbers, rounded up.
 pub fn ceil_div(a: i64, b: i64) -> i64 {
     (a + b - 1) / b
 }

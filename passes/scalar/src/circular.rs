@@ -1,6 +1,7 @@
 //! Trigonometric functions and their inverses in `f64` arithmetic.
 //!
-//! The polynomials are minimax fits (Remez) of the stated function; errors are relative to the whole result, without rounding.
+//! The polynomials are minimax fits (Remez) of the stated function; errors are relative to the whole result, without
+//! rounding.
 use crate::{
     code::X,
     double::{ROUND, ROUND_BITS},
@@ -151,7 +152,8 @@ fn sin_cos<'c>(angle: &Reduced<'c>) -> (X<'c>, X<'c>) {
     (odd.pick(cos, sin).flip_sign(sin_sign), odd.pick(sin, cos).flip_sign(cos_sign))
 }
 
-/// For 0 <= a < [`LARGE_ANGLE`]: the parts of the multiple are subtracted one by one, keeping what each subtraction rounds off.
+/// For 0 <= a < [`LARGE_ANGLE`]: the parts of the multiple are subtracted one by one, keeping what each subtraction
+/// rounds off.
 fn reduce(a: X<'_>) -> Reduced<'_> {
     let shifted = a.mul_add(FRAC_2_PI, ROUND);
     let k = shifted - ROUND;
@@ -163,8 +165,8 @@ fn reduce(a: X<'_>) -> Reduced<'_> {
     Reduced { quarters: shifted.bits() - ROUND_BITS, high, low }
 }
 
-/// For a of at least 2^18: a = m 2^e with an integer m of 53 bits. Bits of 2/π whose product with m 2^e is a multiple of 4
-/// do not matter; the 192 bits after those, times m, give the quarters and the fraction with more than 120 bits.
+/// For a of at least 2^18: a = m 2^e with an integer m of 53 bits. Bits of 2/π whose product with m 2^e is a multiple
+/// of 4 do not matter; the 192 bits after those, times m, give the quarters and the fraction with more than 120 bits.
 fn reduce_large<'c>(a: X<'c>, origin: Elem) -> Reduced<'c> {
     const MANTISSA: i64 = (1 << 52) - 1;
     let bits = a.bits();

@@ -253,8 +253,8 @@ impl<'c> X<'c> {
         wide.with(|b| b.reduce(Binary::Or, wide.v)).ne(0)
     }
 
-    /// `slow(args)` in the lanes where `rare` holds and `self` elsewhere. `slow` runs only if there is such a lane: as a
-    /// loop of at most one round, whose carried arguments keep the builder from moving the work out.
+    /// `slow(args)` in the lanes where `rare` holds and `self` elsewhere. `slow` runs only if there is such a lane: as
+    /// a loop of at most one round, whose carried arguments keep the builder from moving the work out.
     pub(super) fn rarely(self, rare: X<'c>, args: &[X<'c>], slow: impl for<'d> FnOnce(&[X<'d>]) -> X<'d>) -> X<'c> {
         let mut init = vec![rare.any().v, self.v];
         init.extend(args.iter().map(|a| a.v));

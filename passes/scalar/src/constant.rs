@@ -49,8 +49,9 @@ fn literal(steps: &[Step], at: u32) -> Option<f64> {
 
 /// x / d with the bits of a division, for quotients that are not tiny, and whatever is not finite.
 ///
-/// The reciprocal is the sum of two numbers of the same sign, so what is rounded is off by less than 2^-21 of the last place. But x / d is no
-/// nearer to a point between two numbers than 2^-21 of it, if d has 20 bits: such a point has one bit more than x. Of other divisors, [`rounds_well`] knows.
+/// The reciprocal is the sum of two numbers of the same sign, so what is rounded is off by less than 2^-21 of the last
+/// place. But x / d is no nearer to a point between two numbers than 2^-21 of it, if d has 20 bits: such a point has
+/// one bit more than x. Of other divisors, [`rounds_well`] knows.
 fn quotient(x: X<'_>, divisor: f64) -> X<'_> {
     let (high, low) = reciprocal(divisor);
     x.mul_add(f64::from(high), x * f64::from(low))
@@ -76,8 +77,8 @@ fn odd_part(x: f64) -> i64 {
     (bits >> bits.trailing_zeros()) as i64
 }
 
-/// Is every product with the reciprocal rounded like the quotient? Those are tried that are nearest to a point between two numbers: the x of 24 bits for which
-/// x * 2^s is (2q + 1) * d + n with a small n.
+/// Is every product with the reciprocal rounded like the quotient? Those are tried that are nearest to a point between
+/// two numbers: the x of 24 bits for which x * 2^s is (2q + 1) * d + n with a small n.
 fn rounds_well(divisor: f64) -> bool {
     let (odd, (high, low)) = (odd_part(divisor), reciprocal(divisor));
     let bits = i64::BITS - odd.leading_zeros();
@@ -114,7 +115,8 @@ fn is_never_tiny(steps: &[Step], at: u32) -> bool {
     }
 }
 
-/// Is a step used for nothing but to be added to numbers beside which it does not matter what a tiny one is? Functions may lie between that keep what is tiny tiny.
+/// Is a step used for nothing but to be added to numbers beside which it does not matter what a tiny one is? Functions
+/// may lie between that keep what is tiny tiny.
 fn is_only_added(steps: &[Step], at: usize) -> bool {
     let vanishes = |(user, step): (usize, &Step)| match step {
         Step::Call(Call { f, args, .. }) if args.iter().any(|&a| a as usize == at) => match f {

@@ -87,8 +87,8 @@ fn int_to_float<'c>(of: DType, to: DType, x: X<'c>, saturate: bool) -> X<'c> {
         DType::F64 | DType::F32 => x.convert(op, number(to)),
         _ if of.bits() == 32 => format::round(to, x.convert(op, Elem::F64), saturate),
         _ => {
-            // What does not fit into 48 bits is cut, with a last bit that tells if anything was lost: then the f64 is exact
-            // and never a tie of the narrower format that is not one.
+            // What does not fit into 48 bits is cut, with a last bit that tells if anything was lost: then the f64 is
+            // exact and never a tie of the narrower format that is not one.
             const CUT: i64 = 16;
             let lost = (x & ((1 << CUT) - 1)).ne(0).convert(Convert::ZExt, Elem::I64);
             let shifted = if signed { x.ashr(CUT) } else { x.lshr(CUT) };

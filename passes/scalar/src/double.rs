@@ -1,7 +1,8 @@
-//! Exponentials, logarithms, their relatives and `erf` in `f64` arithmetic: for `f64` itself, and rounded once for the less
-//! frequent functions of `f32`.
+//! Exponentials, logarithms, their relatives and `erf` in `f64` arithmetic: for `f64` itself, and rounded once for the
+//! less frequent functions of `f32`.
 //!
-//! The polynomials are minimax fits (Remez) of the stated function; errors are relative to the whole result, without rounding.
+//! The polynomials are minimax fits (Remez) of the stated function; errors are relative to the whole result, without
+//! rounding.
 use crate::{code::X, single::log_special};
 use numrsc_ir::kernel::Elem;
 use std::f64::consts::{LN_2, LOG2_E};
@@ -149,8 +150,8 @@ pub(super) fn mantissa_exponent(x: X<'_>) -> (X<'_>, X<'_>) {
     (((bits & MANTISSA) + SQRT_HALF).as_float() - 1.0, k)
 }
 
-/// k ln 2 + log(1 + f) + c. With s = f / (2 + f), log(1 + f) = 2 atanh(s) = f - f²/2 + s (f²/2 + s² ATANH(s²)), whose leading
-/// term is exact.
+/// k ln 2 + log(1 + f) + c. With s = f / (2 + f), log(1 + f) = 2 atanh(s) = f - f²/2 + s (f²/2 + s² ATANH(s²)), whose
+/// leading term is exact.
 fn log_of_parts<'c>(f: X<'c>, k: X<'c>, c: X<'c>) -> X<'c> {
     let s = f / (f + 2.0);
     let z = s * s;

@@ -118,8 +118,8 @@ pub(super) fn round(dtype: DType, x: X<'_>, saturate: bool) -> X<'_> {
     let bits = x.bits();
     let magnitude = bits & F32_MAGNITUDE;
     if dtype == DType::F8E8M0 {
-        // Ties go upward: 1.5 times a power of two has the first mantissa bit set. Below 2^-126 the codes are 0 and, from
-        // 1.5 * 2^-127, 1.
+        // Ties go upward: 1.5 times a power of two has the first mantissa bit set. Below 2^-126 the codes are 0 and,
+        // from 1.5 * 2^-127, 1.
         let low = magnitude.ge(0x60_0000).convert(Convert::ZExt, Elem::I32);
         let code = magnitude.lt(1 << F32_MANTISSA).pick(low, (magnitude + F32_QUIET).lshr(23));
         let code = if saturate { code.smin(0xfe) } else { code };

@@ -1,5 +1,5 @@
-//! Functions of integers and bools. Small integers (4 and 2 bits) are held in bytes as their own value, extended by sign
-//! or zeros, and wrapped after what may leave their range.
+//! Functions of integers and bools. Small integers (4 and 2 bits) are held in bytes as their own value, extended by
+//! sign or zeros, and wrapped after what may leave their range.
 use crate::{
     code::{Code, X},
     wrap_small,

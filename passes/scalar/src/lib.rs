@@ -1,7 +1,8 @@
 //! Scalar expressions of the tensor IR as kernel IR, for every function, element type and number of lanes.
 //!
-//! An element has two forms: how it lies in memory, and the number that is computed with, which is always exactly a value
-//! of its type. Every step is rounded to its type as the evaluator does; functions such as `exp` are our own polynomials.
+//! An element has two forms: how it lies in memory, and the number that is computed with, which is always exactly a
+//! value of its type. Every step is rounded to its type as the evaluator does; functions such as `exp` are our own
+//! polynomials.
 mod circular;
 mod code;
 mod constant;
@@ -165,8 +166,8 @@ fn float_call<'c>(f: ScalarFn, d: DType, args: &[X<'c>]) -> X<'c> {
     if closed { exact } else { round_x(d, exact) }
 }
 
-/// Functions whose result is rounded: in `f32` exact enough that rounding once more to a narrower type is right. Frequent
-/// ones have `f32` code of their own, all others are computed in `f64` and rounded once.
+/// Functions whose result is rounded: in `f32` exact enough that rounding once more to a narrower type is right.
+/// Frequent ones have `f32` code of their own, all others are computed in `f64` and rounded once.
 fn math<'c>(f: ScalarFn, x: X<'c>, y: X<'c>) -> X<'c> {
     let origin = x.ty().elem;
     match f {

@@ -1,4 +1,5 @@
-//! Sums and products of `f64` without rounding: a result and what was rounded off. Nothing here relies on a fused `muladd`.
+//! Sums and products of `f64` without rounding: a result and what was rounded off. Nothing here relies on a fused
+//! `muladd`.
 use crate::code::X;
 
 /// a + b exactly, in two parts, whichever is larger.

@@ -1,4 +1,5 @@
-//! Bounds of the floats in an expression, as far as it states them: an index is clamped before it becomes an integer, which is then simple.
+//! Bounds of the floats in an expression, as far as it states them: an index is clamped before it becomes an integer,
+//! which is then simple.
 use crate::{code::X, number, wrap_small};
 use numrsc_facts::float_ranges::{Range, fits_i32};
 use numrsc_ir::{

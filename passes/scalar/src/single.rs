@@ -1,4 +1,5 @@
-//! The functions that inner loops of models are full of, in `f32` arithmetic: `exp`, `log`, `tanh`, `erf`, `sin`, `cos`.
+//! The functions that inner loops of models are full of, in `f32` arithmetic: `exp`, `log`, `tanh`, `erf`, `sin`,
+//! `cos`.
 //!
 //! The polynomials are minimax fits (Remez) of the stated function; errors are relative to the whole result, without rounding.
 use crate::{circular, code::X, pair};
@@ -69,7 +70,8 @@ pub(super) fn fma<'c>(a: X<'c>, b: X<'c>, c: X<'c>) -> X<'c> {
 pub(super) fn exp(x: X<'_>) -> X<'_> {
     // Beyond these the result is infinity or 0.
     let (less_1, k) = exp_parts(x.at_most(89.0).at_least(-104.0), 2 * BIAS);
-    // In two factors, neither of which overflows, so that only the last multiplication rounds a subnormal result. Both halves have a bias.
+    // In two factors, neither of which overflows, so that only the last multiplication rounds a subnormal result. Both
+    // halves have a bias.
     let half = k.lshr(1);
     (less_1 + 1.0) * half.shl(23).as_float() * (k - half).shl(23).as_float()
 }
@@ -114,7 +116,8 @@ pub(super) fn tanh(x: X<'_>) -> X<'_> {
     (e / (e + 2.0)).with_sign_of(x)
 }
 
-/// 1 - 2^t, in the same way, which is 1 from 3.9 on. What t is rounded by matters less, so its power of 2 is taken directly.
+/// 1 - 2^t, in the same way, which is 1 from 3.9 on. What t is rounded by matters less, so its power of 2 is taken
+/// directly.
 pub(super) fn erf(x: X<'_>) -> X<'_> {
     let a = x.abs().at_most(4.0);
     let t = a * a.polynomial(&ERF);

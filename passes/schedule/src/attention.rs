@@ -1,8 +1,9 @@
-//! Two products with functions of rows between them, such as attention: `softmax(q k + mask) v`. One kernel computes all of it for a block of rows at a time,
-//! whose scores stay in memory of the worker, and so in its cache. What is computed, and in which order, is what the products and the function would
-//! compute by themselves: every bit is the same.
+//! Fuses two products with functions of rows between them, such as attention: `softmax(q k + mask) v`. One kernel
+//! computes a block of rows at a time and keeps its scores in memory of the worker, and so in its cache. What is
+//! computed, and in which order, is exactly what three kernels would compute: every bit is the same.
 //!
-//! Nothing here knows of softmax: between the products may be whatever depends on the scores of one row only.
+//! Nothing here is specific to softmax: any function that depends on the scores of one row only may lie between the
+//! products.
 use crate::{
     epilogue::{Epilogue, Order},
     fuse::Fuser,
@@ -14,7 +15,7 @@ use numrsc_facts::ops::is_view;
 use numrsc_ir::{Dim, Func, Op, Value, dim::Sym};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// More nodes than this are not looked at.
+/// The search gives up beyond this many nodes.
 const MAX_MEMBERS: usize = 48;
 
 /// A node that is kept in memory for a block of rows, and its index.
@@ -24,13 +25,15 @@ pub struct Stage {
     pub index: Vec<Dim>,
 }
 
-/// The first product, and what becomes of its result on the way to the second. All indices are over the variables of one: that of the second product's operand.
+/// The first product, and what becomes of its result on the way to the second. All indices are over the variables of
+/// one: that of the second product's operand.
 #[derive(Clone, Debug)]
 pub struct Attention {
     pub variables: Vec<Dim>,
     /// The first product.
     pub scores: Stage,
-    /// What takes the place of the scores in memory, one after the other: the first ends the product, and the second product reads the last.
+    /// The nodes that are stored in place of the scores, one after the other: the first is the epilogue of the first
+    /// product, and the second product reads the last.
     pub stages: Vec<Stage>,
     /// Everything that is computed on the way, the first product included.
     pub members: BTreeSet<Value>,
@@ -45,10 +48,11 @@ impl Attention {
         let top = *node.args.first()?;
         let shape = fuser.shape(top);
         let last = shape.len().checked_sub(1)?;
-        // Rows lie one after the other, and are summed over.
+        // Rows are contiguous, and the second product sums over them.
         let rows_together = a_sum[..] == [last as i64] && a_batch.iter().all(|b| (*b as usize) < a_batch.len());
         let widens = |v: Value| narrow_operands(func, func.node(v)).is_some();
-        // Weights are many columns, which threads share only if the product is a kernel of its own: here, units are blocks of rows, of which there may be one.
+        // Weights have many columns, which threads share only if the product is a kernel of its own: here units are
+        // blocks of rows, and there may be only one.
         let weights = matches!(func.node(*node.args.get(1)?).op, Op::Const { .. });
         if !rows_together || weights || swaps(func, node) || widens(product) || columns(func, product)? > 1 {
             return None;
@@ -60,7 +64,8 @@ impl Attention {
         let variables = fuser.variables(&shape);
         let wanted = wanted(fuser, top, &variables, &members)?;
         let shapes: BTreeMap<Value, Vec<Dim>> = members.iter().map(|v| (*v, fuser.shape(*v))).collect();
-        // The index of a node whose elements are in the order of the scores and are wanted of one row only, at any place in it.
+        // The index of a node whose elements are in the order of the scores and of which one row is wanted, at any
+        // place in it.
         let column = variables[last].as_sym()?.clone();
         let position = linear(&variables, &shape);
         let row_index = |v: &Value| -> Option<Vec<Dim>> {
@@ -89,7 +94,7 @@ impl Attention {
             .filter(|v| **v == top || !reaches(func, &members, top, scores.value, **v))
             .filter_map(|v| Some(Stage { value: *v, index: row_index(v)? }))
             .collect();
-        // What all of the result comes from is kept where a reduction needs it, or the end.
+        // A node that all of the result depends on is stored if a reduction needs it, or if it is the last.
         let reduces = |low: Value, high: Value| {
             let is_reduction = |r: &&Value| matches!(func.node(**r).op, Op::Reduce { .. });
             below[&high].iter().filter(is_reduction).any(|r| below[r].contains(&low))
@@ -126,14 +131,14 @@ impl Attention {
     }
 }
 
-/// How many axes of the second operand of a contraction are columns.
+/// The number of column axes of a contraction's second operand.
 fn columns(func: &Func, product: Value) -> Option<usize> {
     let node = func.node(product);
     let Op::Contract { b_batch, b_sum, .. } = &node.op else { return None };
     Some(func.ty(node.args[1]).as_tensor().ok()?.rank() - b_batch.len() - b_sum.len())
 }
 
-/// The product that `top` is a function of, and everything in between, if nothing else wants any of it.
+/// The product that `top` is a function of, and all nodes between them, if nothing else uses any of these.
 fn between(fuser: &Fuser<'_>, product: Value, top: Value) -> Option<(Value, BTreeSet<Value>)> {
     let func = fuser.func;
     let (mut seen, mut left, mut products) = (BTreeSet::from([top]), vec![top], Vec::new());
@@ -205,7 +210,7 @@ fn below(func: &Func, members: &BTreeSet<Value>) -> BTreeMap<Value, BTreeSet<Val
     below
 }
 
-/// Does `from` depend on `to` by a way that does not lead through `without`?
+/// Does `from` depend on `to` by a path that avoids `without`?
 fn reaches(func: &Func, members: &BTreeSet<Value>, from: Value, to: Value, without: Value) -> bool {
     let (mut seen, mut left) = (BTreeSet::from([from]), vec![from]);
     while let Some(v) = left.pop() {

@@ -2,18 +2,18 @@
 use crate::index::linear;
 use numrsc_ir::{Dim, Value};
 
-/// How the elements of a root follow from those of its product.
+/// The mapping from the elements of a product to those of its root.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// The axis of the product that each axis of the root is; none where there is one index only.
+    /// For each axis of the root, the axis of the product; `None` where there is only one index.
     Axes(Vec<Option<usize>>),
     /// Both have the same order in memory.
     Memory,
 }
 
 impl Order {
-    /// The order if a root with loops `domain` wants each element of a product once, at `index`, and the last axes agree: then vectors of
-    /// the product are vectors of the root.
+    /// The order, if a root with loops `domain` reads each element of the product once, at `index`, and the last axes
+    /// agree: then vectors of the product are vectors of the root.
     pub fn of(index: &[Dim], shape: &[Dim], domain: &[Dim], root_shape: &[Dim]) -> Option<Order> {
         if Dim::product(shape) != Dim::product(root_shape) {
             return None;
@@ -36,7 +36,7 @@ impl Order {
     }
 }
 
-/// A product and the stored node that it is computed for.
+/// A product and the root in which it is computed.
 #[derive(Clone, Debug)]
 pub struct Epilogue {
     pub product: Value,

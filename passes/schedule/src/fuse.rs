@@ -1,8 +1,10 @@
-//! What is computed on the spot and what gets a buffer.
+//! Decides which nodes get a buffer; all others are computed inside their consumers.
 //!
-//! Views get one only if somebody needs the elements in order, or if a long chain of them would make addresses too long. A map, gather or reduction is computed inside its consumer if that is the only kernel
-//! that wants it and doing so repeats no work that matters. The order is from the last node to the first: all consumers are decided before.
-//! A product that one stored map wants, each element once, is computed inside of it too: its kernel becomes the product's (`epilogue.rs`).
+//! A view gets a buffer only if a consumer needs the elements in order, or if a long chain of views would make
+//! addresses too complex. A map, gather or reduction is computed inside its consumer if that is the only kernel that
+//! reads it and no significant work is repeated. Nodes are visited last to first, so all consumers are decided before
+//! their operands. A product whose elements a single stored map reads once each is computed inside that map's kernel
+//! (`epilogue.rs`).
 mod order;
 mod siblings;
 mod traffic;
@@ -30,31 +32,33 @@ pub use traffic::Traffic;
 /// How a consumer reads an operand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Need {
-    /// Each element about once, so it may be computed on the spot.
+    /// Each element about once, so it may be computed inside the consumer.
     Elements,
-    /// Elements in its own order, some perhaps many times: from a buffer, or from where another gather finds them.
+    /// In the consumer's own order, some elements perhaps many times: from a buffer, or from where another gather finds
+    /// them.
     Some,
-    /// Elements many times or in its own order: from a buffer, possibly through views.
+    /// Many times or in the consumer's own order: from a buffer, possibly through views.
     View,
     /// All elements in row-major order.
     Buffer,
 }
 
-/// So much work per element is not done again and again instead of once.
+/// Work per element from which recomputing does not pay.
 const MAX_REPEATED: i64 = 5;
-/// Neither are so many gathers, each of which waits for the one before.
+/// Dependent gathers from which recomputing does not pay.
 pub const MAX_LOOKUPS: usize = 4;
-/// So much work per element is done by several kernels instead of one that stores it, if none of them reads more for it.
+/// A function is *light* up to this much work per element: several kernels recompute it instead of reading a stored
+/// result, if none of them reads more for it.
 const MAX_RECOMPUTED: i64 = 8;
-/// More maps than this do not go into one kernel.
+/// At most this many maps go into one kernel.
 const MAX_MEMBERS: usize = 48;
-/// Scalars made of at most this many maps are computed wherever they are needed.
+/// Scalars computed by at most this many maps are recomputed wherever they are needed.
 const MAX_SCALAR_MEMBERS: usize = 12;
 
 /// Elements of a single row that one thread normalises.
 const MAX_ROW: i64 = 4096;
 
-/// Views of views whose addresses take more than this many steps, or nest more deeply, get a buffer in between.
+/// A chain of views whose addresses take more than this many steps, or nest more deeply, is stored in between.
 const MAX_ADDRESS: (usize, usize) = (256, 12);
 
 /// A tensor in memory, row-major.
@@ -94,13 +98,13 @@ impl Scope<'_> {
 /// The decision for every node of a function.
 #[derive(Debug)]
 pub struct Fusion {
-    /// Does the node get a buffer (or is it one from outside)?
+    /// Does the node have a buffer (of its own, or from outside)?
     pub stored: Vec<bool>,
-    /// The stored tensors that each stored node (or statement) reads, directly or through what is computed on the spot.
+    /// The stored tensors that each stored node (or statement) reads, directly or through nodes without a buffer.
     pub reads: Vec<BTreeSet<Value>>,
     /// The products that are computed for another node, by that node.
     pub epilogues: HashMap<Value, Epilogue>,
-    /// What is computed inside of the kernels of products, by the product.
+    /// The epilogues of products, by product.
     pub attentions: HashMap<Value, Attention>,
     /// For each stored node that another one's kernel computes as well: that other one.
     pub leaders: BTreeMap<Value, Value>,
@@ -163,7 +167,7 @@ pub(super) struct Fuser<'f> {
     stored: Vec<bool>,
     needs: Vec<Need>,
     roots: Vec<BTreeSet<Value>>,
-    /// The indices at which a node is wanted, over the variables of its root.
+    /// The indices at which a node is read, as functions of the variables of its root.
     wanted: Vec<Vec<Vec<Dim>>>,
     /// The variables of a root in the order of its loops.
     domains: HashMap<Value, Vec<Dim>>,
@@ -172,9 +176,9 @@ pub(super) struct Fuser<'f> {
     attentions: HashMap<Value, Attention>,
     /// The nodes that are computed inside of an attention.
     inner: BTreeSet<Value>,
-    /// Homes that compute reductions.
+    /// Stored nodes that compute reductions.
     reducing: BTreeSet<Value>,
-    /// Maps below a scalar that is computed on the spot.
+    /// The number of maps below a scalar that is recomputed.
     scalar_members: Vec<usize>,
     /// The longest chain of gathers that ends in a node.
     lookups: Vec<usize>,
@@ -257,8 +261,8 @@ impl<'f> Fuser<'f> {
         Fusion { stored: self.stored, reads, epilogues: self.epilogues, attentions: self.attentions, leaders }
     }
 
-    /// Let what a product sums over be computed inside of its kernel, if that is a function of the rows of another product. To what is computed
-    /// on the way, the first product is the root.
+    /// Fuses the operand of a product into its kernel, if it is a function of rows of another product (attention). The
+    /// first product is the root of everything in between.
     fn look_for_attention(&mut self, v: Value) {
         if self.state.context.leaves_out(ATTENTION) || self.inner.contains(&v) {
             return;
@@ -294,7 +298,7 @@ impl<'f> Fuser<'f> {
         self.func.ty(v).as_tensor().map_or(0, TensorType::rank)
     }
 
-    /// Where, how and at which indices the consumers of a node want it.
+    /// Collects which kernels read a node, how, and at which indices.
     fn collect_uses(&mut self, v: Value) {
         // Where an attention begins, this is known already.
         if !self.wanted[v.0 as usize].is_empty() {
@@ -304,14 +308,14 @@ impl<'f> Fuser<'f> {
             let (at, u) = (v.0 as usize, user.0 as usize);
             let op = &self.func.node(user).op;
             let inline = !self.stored[u] && !is_statement(op);
-            // What products widen they read as it is.
+            // Products read operands that they widen in their narrow form.
             let is_read = self.uses[u].iter().any(|u| self.widens(u.0));
             let own = if is_read { self.needs[u] } else { need(op, operand) };
             let (roots, need, indices) = if inline && is_product(op) {
                 let shape = self.shape(v);
                 (self.roots[u].clone(), own, vec![self.variables(&shape)])
             } else if inline {
-                // What is wanted of a view is wanted of its operand.
+                // Reading a view is reading its operand.
                 let need = if is_view(op) { self.needs[u] } else { own };
                 let through = self.wanted[u].clone();
                 let indices = through.iter().map(|i| self.operand_index(user, operand, i)).collect();
@@ -330,7 +334,7 @@ impl<'f> Fuser<'f> {
         }
     }
 
-    /// The index at which a kernel wants an operand of its root.
+    /// The index at which a kernel reads an operand of its root.
     fn domain_index(&mut self, root: Value, operand: usize, v: Value) -> Vec<Dim> {
         let shape = self.shape(root);
         match &self.func.node(root).op {
@@ -370,7 +374,7 @@ impl<'f> Fuser<'f> {
         index
     }
 
-    /// The index at which a node that is computed on the spot wants its operand.
+    /// The index at which a node without a buffer reads its operand.
     pub(super) fn operand_index(&mut self, user: Value, operand: usize, index: &[Dim]) -> Vec<Dim> {
         let node = self.func.node(user);
         let v = node.args[operand];
@@ -446,7 +450,7 @@ impl<'f> Fuser<'f> {
             Op::Reduce { .. } => self.reduction_fits(v, root),
             _ if self.lookups[at] >= MAX_LOOKUPS && !self.looked_up_once(v, root) => false,
             Op::Map { f } if self.repeats_work(v, f, root) => false,
-            // Better the end of a product than a part of what cannot be one.
+            // Better an epilogue of a product than part of a kernel that cannot have one.
             Op::Map { .. } => self.order_in(v, root).is_some() || !self.ends_product(v),
             _ => true,
         };
@@ -470,13 +474,13 @@ impl<'f> Fuser<'f> {
         !uses.is_empty() && uses.iter().all(|u| self.widens(u.0))
     }
 
-    /// Would several kernels read no more if each of them computed a node from what is in memory anyway, and with little work?
+    /// Is recomputing a node in several kernels as good as storing it: light, and with no more bytes read?
     fn is_as_good_as_stored(&self, v: Value) -> bool {
         let node = self.func.node(v);
         let bytes = |v: &Value| self.func.ty(*v).as_tensor().map_or(0, bytes);
         let read = match &node.op {
             Op::Map { .. } => node.args.iter().map(bytes).sum(),
-            // Of a table, no more than the rows that are wanted.
+            // Of a table, only the rows that are looked up.
             Op::Gather { axis, .. } if self.rank(node.args[0]) > *axis as usize + 1 => bytes(&node.args[1]),
             _ => return false,
         };
@@ -489,7 +493,7 @@ impl<'f> Fuser<'f> {
             && self.roots[v.0 as usize].iter().all(|&root| !in_inner_loop(root) || self.repeats_nothing(v, root))
     }
 
-    /// The work to compute an element of a node, if all it takes are lookups and light functions of inputs and constants.
+    /// The work per element of a node, if it depends on inputs and constants only through lookups and light functions.
     fn work_from_inputs(&self, v: Value) -> Option<i64> {
         let node = self.func.node(v);
         let own = match &node.op {
@@ -505,7 +509,7 @@ impl<'f> Fuser<'f> {
         Some(all)
     }
 
-    /// Let a product be computed inside of its root, if that is possible.
+    /// Fuses a product with its only consumer, as an epilogue, if possible.
     fn becomes_part(&mut self, v: Value) -> bool {
         let root = match (self.needs[v.0 as usize], self.roots[v.0 as usize].first()) {
             (Need::Elements, Some(root)) if self.roots[v.0 as usize].len() == 1 => *root,
@@ -516,7 +520,7 @@ impl<'f> Fuser<'f> {
         true
     }
 
-    /// How the elements of a root follow from those of a node, if it could be the product that the root's kernel computes.
+    /// The order of an epilogue in `root` over the product `v`, if there can be one.
     fn order_in(&mut self, v: Value, root: Value) -> Option<Order> {
         let op = &self.func.node(root).op;
         let taken = self.epilogues.contains_key(&root) || self.reducing.contains(&root);
@@ -529,7 +533,7 @@ impl<'f> Fuser<'f> {
         Order::of(&index, &shape, &domain, &root_shape)
     }
 
-    /// Is a node what all states of several loops begin with? Then they read the same memory, and have nothing to fill.
+    /// Is a node the initial state of several loops? Then they read the same memory, and need no copy.
     fn starts_loops(&self, v: Value) -> bool {
         let uses = &self.uses[v.0 as usize];
         let starts = |&(user, _): &(Value, usize)| match &self.func.node(user).op {
@@ -540,7 +544,7 @@ impl<'f> Fuser<'f> {
         uses.iter().all(starts) && uses.iter().any(|u| u.0 != uses[0].0)
     }
 
-    /// Does a map come after a product that nothing else wants?
+    /// Does a map follow a product that nothing else reads?
     fn ends_product(&self, v: Value) -> bool {
         let follows = |op: &Op| matches!(op, Op::Map { .. } | Op::Reshape { .. } | Op::Transpose { .. });
         let (mut before, mut products) = (BTreeSet::from([v]), BTreeSet::new());
@@ -555,7 +559,7 @@ impl<'f> Fuser<'f> {
                 }
             }
         }
-        // Does everything that a product leads to lead to the map?
+        // Do all paths from a product lead to the map?
         let only_here = |product: &Value| {
             let (mut seen, mut left) = (BTreeSet::new(), vec![*product]);
             while let Some(x) = left.pop() {
@@ -573,7 +577,7 @@ impl<'f> Fuser<'f> {
         products.iter().any(only_here)
     }
 
-    /// Is a reduction wanted once per round of the outer loops of its root, and at the same index everywhere?
+    /// Is a reduction read once per round of the outer loops of its root, and at the same index everywhere?
     fn reduction_fits(&self, v: Value, root: Value) -> bool {
         let Some(domain) = self.domains.get(&root) else { return false };
         if self.epilogues.contains_key(&root) {
@@ -583,7 +587,7 @@ impl<'f> Fuser<'f> {
             return false;
         }
         let Some(prefix) = self.prefix(v, domain) else { return false };
-        // A whole tensor reduced in every chunk would be done again and again by every thread, unless there is but one chunk.
+        // A reduction of a whole tensor would be repeated in every chunk, unless there is only one.
         let x = self.func.node(v).args[0];
         let small = self.func.ty(x).as_tensor().ok().and_then(|t| Dim::product(&t.shape).as_const());
         prefix > 0 || small.is_some_and(|n| n <= MAX_ROW)
@@ -605,7 +609,7 @@ impl<'f> Fuser<'f> {
         length
     }
 
-    /// Does a node have other elements for every element of its root, or the same ones for all lanes of a vector?
+    /// Does the index of a node depend on every loop of its root (the innermost one may be the lanes of one vector)?
     fn looked_up_once(&self, v: Value, root: Value) -> bool {
         let Some(domain) = self.domains.get(&root) else { return true };
         let mentioned = |s: &Sym| self.wanted[v.0 as usize].iter().all(|index| index.iter().any(|d| mentions(d, s)));
@@ -618,8 +622,8 @@ impl<'f> Fuser<'f> {
         variables.next().is_none_or(|last| mentioned(last) || is_vector(last)) && variables.all(mentioned)
     }
 
-    /// Is a map computed again and again although that matters? Indices had better be in memory, which is where they are loaded from one by one, unless all
-    /// lanes of a vector want the same.
+    /// Would recomputing a map repeat significant work? Indices are better stored, since they are loaded lane by lane,
+    /// unless all lanes read the same one.
     fn repeats_work(&self, v: Value, f: &Scalar, root: Value) -> bool {
         let is_index =
             |(user, operand): &(Value, usize)| matches!(self.func.node(*user).op, Op::Gather { .. }) && *operand == 1;
@@ -629,8 +633,8 @@ impl<'f> Fuser<'f> {
         !self.repeats_nothing(v, root) && (work_of(f) >= MAX_REPEATED || index_again())
     }
 
-    /// Is every element of an expensive map wanted about once? That is: in every round of the root's loops, or in those of the outer ones. Loops of
-    /// reductions are inside of these.
+    /// Is every element of an expensive map computed about once: in every round of the root's loops, or of the outer
+    /// ones? Loops of reductions are inside of these.
     fn repeats_nothing(&self, v: Value, root: Value) -> bool {
         let Some(domain) = self.domains.get(&root) else { return true };
         let loops: Vec<&Dim> = domain.iter().filter(|d| d.as_sym().is_some()).collect();
@@ -659,7 +663,7 @@ impl<'f> Fuser<'f> {
     }
 }
 
-/// Is an index so long that what comes on top of it might get too large to be expressed?
+/// Is an index so complex that further views might exceed the limits of `Dim`?
 fn is_involved(index: &Dim) -> bool {
     let (size, depth) = index.measure();
     index.is_too_large() || size > MAX_ADDRESS.0 || depth > MAX_ADDRESS.1

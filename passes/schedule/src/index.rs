@@ -1,5 +1,5 @@
-//! Indices and addresses as symbolic expressions: loop variables are symbols of the same [`Dim`] normal form as sizes, so that what
-//! views do to indices (splitting, merging, permuting) cancels in the address instead of being computed.
+//! Indices and addresses as symbolic expressions: loop variables are symbols of the same [`Dim`] normal form as sizes,
+//! so that what views do to indices (splitting, merging, permuting) cancels in the address instead of being computed.
 use crate::state::LowerState;
 use numrsc_ir::{
     Dim, Op,
@@ -45,8 +45,8 @@ pub fn unravel(position: &Dim, shape: &[Dim], extents: &HashMap<Sym, Dim>) -> Ve
     index
 }
 
-/// The index of an element after a reshape from `from` to `to`. Names of sizes hide which of their products are the same; axes that are split or merged among
-/// themselves do not take part in the divisions of others.
+/// The index of an element after a reshape from `from` to `to`. Names of sizes hide which of their products are the
+/// same; axes that are split or merged among themselves do not take part in the divisions of others.
 pub fn reshaped(index: &[Dim], from: &[Dim], to: &[Dim], extents: &HashMap<Sym, Dim>, state: &LowerState) -> Vec<Dim> {
     let mut at = Vec::with_capacity(to.len());
     let (mut done, mut made) = (0, 0);
@@ -82,7 +82,8 @@ fn divide(x: &Dim, by: &Dim, extents: &HashMap<Sym, Dim>) -> (Dim, Dim) {
     (quotient, remainder)
 }
 
-/// Is `0 <= x < limit` for all values of the loop variables? Only what grows with every variable is tried.
+/// Proves `0 <= x < limit` for all values of the loop variables; handles only expressions that grow with every
+/// variable.
 pub fn is_below(x: &Dim, limit: &Dim, extents: &HashMap<Sym, Dim>) -> bool {
     if !grows(x) {
         return false;
@@ -91,7 +92,7 @@ pub fn is_below(x: &Dim, limit: &Dim, extents: &HashMap<Sym, Dim>) -> bool {
     largest.at_most(&(limit - &Dim::ONE)) == Some(true)
 }
 
-/// Does the expression grow with every variable, from no less than 0?
+/// Does the expression grow with every variable, starting at 0 or more?
 fn grows(x: &Dim) -> bool {
     let factor = |f: &Atom| match f {
         Atom::Sym(s) => Range::of_sym(s).low >= 0,
@@ -109,7 +110,7 @@ pub fn divisor(x: &Dim, var: &Sym) -> Option<i64> {
     })
 }
 
-/// Does the expression hold a variable of a loop inside anything but a sum of products?
+/// Does a loop variable occur inside anything but a sum of products?
 pub fn is_tangled(x: &Dim, extents: &HashMap<Sym, Dim>) -> bool {
     x.terms().iter().flat_map(|t| &t.factors).any(|f| match f {
         Atom::Sym(_) => false,

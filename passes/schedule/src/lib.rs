@@ -1,4 +1,4 @@
-//! The part of lowering that chooses: what is computed where, how products are read, which kernel does a convolution.
+//! The part of lowering that decides: fusion, the way products read their operands, and the kernels of convolutions.
 pub mod attention;
 pub mod conv;
 pub mod epilogue;

@@ -1,11 +1,11 @@
-//! Operands that are kept narrow: products widen them as they load them.
+//! Narrow operands: products widen them as they load them.
 use crate::product::packs;
 use numrsc_ir::{DType, Func, Node, Op, Scalar, ScalarFn, Value, scalar::Step};
 
 /// Longer expressions are computed once, not at every load.
 const MAX_STEPS: usize = 6;
 
-/// Is a node a simple function of one narrower tensor, wanted only as the second operand of products?
+/// Is a node a simple function of one narrower tensor, read only as the second operand of products?
 pub fn is_widened_weight(func: &Func, v: Value) -> bool {
     let node = func.node(v);
     let (Op::Map { f }, [x]) = (&node.op, &node.args[..]) else { return false };
@@ -23,14 +23,14 @@ pub fn is_widened_weight(func: &Func, v: Value) -> bool {
         })
 }
 
-/// The narrow constant and the function of its elements that a node is, if it is a widened weight.
+/// A widened weight as its narrow constant and the function of its elements.
 pub fn widened_weight(func: &Func, v: Value) -> Option<(Value, &Scalar)> {
     let (Op::Map { f }, [x]) = (&func.node(v).op, &func.node(v).args[..]) else { return None };
     let constant = matches!(&func.node(*x).op, Op::Const { value } if value.len() > 1);
     (constant && is_widened_weight(func, v)).then_some((*x, f))
 }
 
-/// The operands of a product of integers that widens both as it loads them: they have 16 bits or fewer.
+/// The narrow operands of an integer product that widens both as it loads them: at most 16 bits.
 pub fn narrow_operands(func: &Func, node: &Node) -> Option<[Value; 2]> {
     let is_product = matches!(node.op, Op::Contract { .. } | Op::Conv { groups: 1, .. });
     let narrow = |v: Value| {

@@ -1,7 +1,7 @@
 //! Contractions as products of matrices: which operand is which, and which of them a kernel packs.
 use numrsc_ir::{Dim, Func, Node, Op, Value};
 
-/// Does a contraction keep its operand `v`, a constant, in an order of its own, and read it nowhere else?
+/// Does a contraction pack its operand `v`, a constant that nothing else reads unpacked?
 pub fn packs(func: &Func, node: &Node, v: Value) -> bool {
     matches!(node.op, Op::Contract { .. })
         && node.args[0] != node.args[1]

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub struct LowerState {
     pub context: Context,
-    /// What there was to choose, where there is a table.
+    /// The choices of schedules, where there is a tuning table.
     pub choices: Vec<Candidates>,
     pub messages: Vec<Message>,
     /// The codes of messages that were given before.
@@ -23,7 +23,7 @@ pub struct LowerState {
     pub place: Place,
     /// The number of the round of the loop that kernels are launched in.
     pub round: Option<V>,
-    /// What cannot be lowered, found where nothing but code can be given.
+    /// The first error, for places that can only return code.
     pub refused: Option<String>,
     names: HashMap<(Dim, &'static str), Sym>,
     meanings: HashMap<Sym, Dim>,
@@ -56,19 +56,20 @@ impl LowerState {
         code
     }
 
-    /// Lowering fails with this message; what is made of it until then does not matter.
+    /// Lowering fails with this message; the code emitted until then does not matter.
     pub fn refuse(&mut self, text: &str) {
         let message = self.place.message(text);
         self.refused.get_or_insert_with(|| message.text(true));
     }
 
-    /// A size as a polynomial of plain symbols, so that addresses stay simple: one that is more than that gets a name.
+    /// A size as a polynomial of plain symbols, so that addresses stay simple; anything more complex gets a symbol.
     pub fn size(&mut self, d: &Dim) -> Dim {
         let plain = |a: &Atom| matches!(a, Atom::Sym(_));
         if d.terms().iter().flat_map(|t| &t.factors).all(plain) {
             return d.clone();
         }
-        // A single product keeps its factors, so that `12 * x` is still a multiple of 12. All factors are checked to be sizes.
+        // A single product keeps its factors, so that `12 * x` is still a multiple of 12. All factors are checked to be
+        // sizes.
         match &d.terms()[..] {
             [t] if t.coef > 0 => t.factors.iter().fold(Dim::Const(t.coef), |p, a| {
                 let factor =
@@ -100,7 +101,8 @@ impl LowerState {
         Dim::sym(sym)
     }
 
-    /// How many of the first sizes of two shapes have the same product, if names are among them: without names, products tell by themselves.
+    /// How many of the first sizes of two shapes have the same product, if names are among them: without names,
+    /// products tell by themselves.
     pub fn same_product(&self, a: &[Dim], b: &[Dim]) -> Option<(usize, usize)> {
         let is_named = |d: &Dim| {
             d.terms()
@@ -124,7 +126,7 @@ impl LowerState {
             .find_map(|(i, x)| Some((i + 1, of_b.iter().position(|y| x == y && !x.is_too_large())? + 1)))
     }
 
-    /// What a name stands for.
+    /// The expression that a symbol stands for.
     pub fn meaning(&self, s: &Sym) -> Option<Dim> {
         self.meanings.get(s).cloned()
     }

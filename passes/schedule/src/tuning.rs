@@ -1,13 +1,14 @@
-//! Choices among schedules: lowering says what there is for a shape, and a table may say what to take. Without one, costs decide.
+//! Choices among schedules: lowering lists the candidates for a shape, and a tuning table may select one. Without a
+//! table, costs decide.
 use numrsc_ir::Func;
 
-/// Something that can be done in several ways.
+/// A choice among schedules.
 #[derive(Clone, Debug)]
 pub struct Candidates {
-    /// What is computed of what, with all sizes.
+    /// The operation with all sizes, as text.
     pub shape: String,
-    /// What the costs prefer comes first.
+    /// All candidates, cheapest first.
     pub schedules: Vec<String>,
-    /// The same and nothing else, to be measured.
+    /// The operation as a function of its own, for measuring.
     pub func: Func,
 }

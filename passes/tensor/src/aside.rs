@@ -1,13 +1,14 @@
-//! Large constants that are made when compiling are put aside: into a file without a name, of which they are a view like weights are of the model's. What is in memory
-//! besides views of files is then one such constant at a time, however many a model has.
+//! Large constants that passes make are stored in unnamed files and mapped, as the model's weights are. Besides mapped
+//! files, only one such constant is in memory at a time, however many a model has.
 use bytes::Bytes;
 use numrsc_ir::Tensor;
 use std::io::{self, Write};
 
-/// Constants from so many bytes on.
+/// The size from which constants are stored in a file.
 const LARGE: usize = 16 << 20;
 
-/// The same tensor, outside of the heap if it is large, and not a view of one of those that it was made of. Where no such file can be written it stays where it is.
+/// The same tensor, in a mapped file if it is large and not a view of one of `of`. If the file cannot be written, the
+/// tensor stays in memory.
 pub fn put_aside(value: Tensor, made_of: &[&Bytes]) -> Tensor {
     let start = value.bytes().as_ptr();
     if value.bytes().len() < LARGE || made_of.iter().any(|bytes| bytes.as_ptr_range().contains(&start)) {
@@ -21,7 +22,8 @@ pub fn put_aside(value: Tensor, made_of: &[&Bytes]) -> Tensor {
 fn in_file(bytes: &[u8]) -> io::Result<Bytes> {
     let mut file = tempfile::tempfile()?;
     file.write_all(bytes)?;
-    // SAFETY: the map is private and read-only, the owner inside `Bytes` keeps it alive, and a file without a name is changed by nobody else.
+    // SAFETY: the map is private and read-only, the owner inside `Bytes` keeps it alive, and a file without a name is
+    // changed by nobody else.
     #[allow(unsafe_code)]
     let map = unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file)? };
     Ok(Bytes::from_owner(map))

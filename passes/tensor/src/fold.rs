@@ -5,15 +5,15 @@ use numrsc_ir::{Data, Env, Func, Op, Tensor, Type, Value, eval_op};
 use numrsc_schedule::operands::is_widened_weight;
 use std::{collections::HashMap, sync::Arc};
 
-/// A constant may be this much larger than what it was made of.
+/// How much larger than its operands a folded constant may be.
 const GROWTH: usize = 8;
-/// Constants up to this many bytes are made of anything.
+/// Constants up to this size are always folded.
 const SMALL: usize = 1 << 16;
 /// Views that repeat elements are known up to this many bytes: they are not kept, only what is made of them.
 const REPEATED: usize = 1 << 26;
-/// Nothing larger is made, whatever it is made of.
+/// No larger constant is folded.
 const LARGEST: usize = 1 << 32;
-/// Nor is what takes more steps than this, which is some seconds.
+/// Nor one that takes more steps than this (some seconds).
 const MOST_STEPS: usize = 1 << 32;
 
 /// The function with constant nodes computed.
@@ -73,7 +73,7 @@ impl Folder<'_> {
         }
         let made_of: Vec<_> = args.iter().map(|t| t.bytes()).collect();
         let args: Vec<Data> = args.iter().map(|&t| Data::Tensor(t.clone())).collect();
-        // What fails now fails when it runs, with its message, and may find the memory then that there is not now.
+        // An evaluation that fails now will fail at run time, with its message; lack of memory may not occur then.
         match eval_op(&node.op, &args.iter().collect::<Vec<_>>(), &mut Env::new()) {
             Ok(Data::Tensor(t)) => Some(put_aside(t, &made_of)),
             _ => None,
@@ -124,8 +124,9 @@ impl Folder<'_> {
 }
 
 impl Folder<'_> {
-    /// Constants among the captures move into the functions that capture them: there they can be packed and folded. The captures are the operands
-    /// from `first` on, and the parameters from `first_param` on. Gives the operands that are left.
+    /// Constants among the captures move into the functions that capture them: there they can be packed and folded. The
+    /// captures are the operands from `first` on, and the parameters from `first_param` on. Gives the operands that are
+    /// left.
     fn sink<const N: usize>(
         &self,
         args: &[Value],

@@ -1,7 +1,8 @@
-//! Convolutions with constant weights whose results are multiplied by a constant per channel, as batch norms do, have that constant in their weights: a multiplication
-//! less for every element of the result.
+//! Folds constant scales per channel, as batch norms have, into the weights of the convolution before them: one
+//! multiplication less per element of the result.
 //!
-//! Weights are rounded once more, results once less. `--tolerance` decides about that as about other ways to compute a convolution.
+//! Weights are rounded once more, results once less. `--tolerance` decides about that as about other ways to compute a
+//! convolution.
 use crate::{aside::put_aside, rebuild::rebuild};
 use numrsc_facts::{Context, Result};
 use numrsc_ir::{
@@ -9,10 +10,10 @@ use numrsc_ir::{
     scalar::{Call, Step},
 };
 
-/// What a sum may be off by, relative to the largest sum of magnitudes `∑|x||w|`: every weight is rounded.
+/// The stated error of a sum, relative to the largest sum of magnitudes `∑|x||w|`: every weight is rounded.
 pub const ERROR: f64 = 1.0 / (1 << 24) as f64;
 
-/// The function with such constants in weights, if results may be off by that much.
+/// The function with such scales folded into weights, if the tolerance admits it.
 pub fn fold_channel_scale(func: &Func, cx: &Context) -> Result<Func> {
     if cx.options.tolerance < ERROR {
         return Ok(func.clone());
@@ -29,7 +30,7 @@ pub fn fold_channel_scale(func: &Func, cx: &Context) -> Result<Func> {
     })
 }
 
-/// What becomes of a map of a convolution.
+/// A map over a convolution, split into a scale per channel and the rest.
 struct Scaled {
     /// Which operand is the convolution.
     place: usize,
@@ -53,7 +54,8 @@ fn scaled(func: &Func, node: &Node, place: usize) -> Option<Scaled> {
     (!is_wanted_elsewhere).then(|| Scaled { place, weights: scaled, f: with_step(f, product, sum) })
 }
 
-/// The step that multiplies an operand by another one, which operand that is, and the step of the first, if that is all that is done with it.
+/// The step that multiplies an operand by another one, which operand that is, and the step of the first, if that is all
+/// that is done with it.
 fn product_with(f: &Scalar, place: usize) -> Option<(usize, usize, usize)> {
     let steps = f.steps();
     let sum = steps.iter().position(|s| *s == Step::Arg(place as u32))?;

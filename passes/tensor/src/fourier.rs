@@ -1,5 +1,6 @@
-//! Products with constant waves (cosines and sines of whole frequencies, under a window that all of them share) are Fourier transforms, which exporters write as a
-//! convolution or a product of matrices. They are done in two short steps instead of a long one ([`numrsc_ir::build::TwoSteps`]).
+//! Products with constant waves (cosines and sines of whole frequencies, under a window that all of them share) are
+//! Fourier transforms, which exporters write as a convolution or a product of matrices. They are done in two short
+//! steps instead of a long one ([`numrsc_ir::build::TwoSteps`]).
 //!
 //! This changes results by rounding, as Winograd's algorithm does, and `--tolerance` decides about both.
 use crate::rebuild::rebuild;
@@ -10,22 +11,24 @@ use numrsc_ir::{
 };
 use std::f64::consts::TAU;
 
-/// What a sum may be off by, relative to the largest sum of magnitudes `∑|x||w|`. A wave `w` is at least `2/π` of its window on average, the factors of both steps
-/// and of the window have at most twice the magnitude of their product, and each of three products is rounded: `π/2 * (1 + 2) * 2⁻²⁴`. On top of that comes what the
-/// weights may differ from waves.
+/// The stated error of a sum, relative to the largest sum of magnitudes `∑|x||w|`. A wave `w` is at least `2/π` of its
+/// window on average, the factors of both steps and of the window have at most twice the magnitude of their product,
+/// and each of three products is rounded: `π/2 * (1 + 2) * 2⁻²⁴`. In addition, weights may differ from waves.
 pub const ERROR: f64 = (3.0 * UNIT + DEVIATION) * TAU / 4.0;
 const UNIT: f64 = 1.0 / (1 << 24) as f64;
-/// What a weight may differ from a wave, relative to the window there: as much as one does that was rounded twice.
+/// The largest difference of a weight from its wave, relative to the window there: that of a value that was rounded
+/// twice.
 const DEVIATION: f64 = 4.0 * UNIT;
-/// A window is nothing where it is less than this part of its largest element.
+/// The part of a window's largest element below which it counts as zero.
 const NOTHING: f64 = 1e-6;
 /// Shorter transforms, and fewer waves, are not worth a look.
 const SHORTEST: usize = 32;
 const FEWEST: usize = 16;
-/// Of what a row could be at most if it were a wave of a frequency, in energy: any common window leaves more, and other weights have much less.
+/// Of what a row could be at most if it were a wave of a frequency, in energy: any common window leaves more, and other
+/// weights have much less.
 const LEAST: f64 = 0.1;
 
-/// The function with products of constant waves in two steps, if results may be off by that much.
+/// The function with products of constant waves computed in two steps, if the tolerance admits it.
 pub fn fourier(func: &Func, cx: &Context) -> Result<Func> {
     if cx.options.tolerance < ERROR {
         return Ok(func.clone());
@@ -155,7 +158,8 @@ impl WeightRows<'_> {
         })
     }
 
-    /// The window and the waves, if that is what all rows are. Their frequencies begin with 0 or 1 and change by at most 1 from row to row, or begin again.
+    /// The window and the waves, if that is what all rows are. Their frequencies begin with 0 or 1 and change by at
+    /// most 1 from row to row, or begin again.
     fn as_waves(&self) -> Option<Basis> {
         let n = self.length;
         let turns: Vec<(f64, f64)> = (0..n).map(|i| (i as f64 * TAU / n as f64).sin_cos()).collect();
@@ -250,7 +254,8 @@ mod tests {
         f.nodes().iter().filter(|n| matches!(n.op, Op::Contract { .. } | Op::Conv { .. })).count()
     }
 
-    /// A convolution, and products with the waves on either side: functions of a signal and weights, how the weights lie, and their shape.
+    /// A convolution, and products with the waves on either side: functions of a signal and weights, how the weights
+    /// lie, and their shape.
     fn cases() -> [(String, bool, Vec<usize>); 4] {
         let contract = |a: &str, b: &str, a_sum: usize, b_sum: usize, ty: &str| {
             format!("contract {a}, {b} {{a_batch=[], b_batch=[], a_sum=[{a_sum}], b_sum=[{b_sum}]}} : {ty}")

@@ -1,10 +1,13 @@
-//! Floats of 16 bits are kept as `f32` between the parameters and the results of a function: every result is rounded once, at the end, not after every operation.
+//! Keeps 16-bit floats as `f32` between the parameters and the results of a function: every result is rounded once, at
+//! the end, not after every operation.
 //!
-//! This changes results by rounding, towards what they would be without any, and `--tolerance` decides about it. Without it, only products are done in `f32` and
-//! rounded at once, which no bit depends on: that is how they are computed anyway, but convolutions can have blocks of channels this way.
+//! This changes results by rounding, towards what they would be without any, and `--tolerance` decides about it.
+//! Without it, only products are done in `f32` and rounded at once, which no bit depends on: that is how they are
+//! computed anyway, but convolutions can have blocks of channels this way.
 //!
-//! Types of 16 bits are kept where they are more than the type of an operation's result: where the model itself converts ([`ScalarFn::CastRound`]), where the largest
-//! finite number or the bits matter, and in sequences. What is only moved, or the largest of several, stays as narrow as it was, such as parameters and weights.
+//! Types of 16 bits are kept where they are more than the type of an operation's result: where the model itself
+//! converts ([`ScalarFn::CastRound`]), where the largest finite number or the bits matter, and in sequences. What is
+//! only moved, or the largest of several, stays as narrow as it was, such as parameters and weights.
 use crate::rebuild::Rebuild;
 use numrsc_facts::{Context, Result};
 use numrsc_ir::{
@@ -13,10 +16,10 @@ use numrsc_ir::{
 };
 use std::sync::Arc;
 
-/// What an operation is off by that rounds its result to `f32`.
+/// The stated error of an operation that rounds its result to `f32`.
 pub const ERROR: f64 = 1.0 / (1 << 24) as f64;
 
-/// The function with floats of 16 bits kept as `f32`, or with products in `f32` only, by what results may be off.
+/// The function with 16-bit floats kept as `f32`, or only products in `f32`, depending on the tolerance.
 pub fn half_to_f32(func: &Func, cx: &Context) -> Result<Func> {
     let widen = Widen { keeps: cx.options.tolerance >= ERROR };
     widen.function(func, &|_| false, false)
@@ -42,7 +45,8 @@ fn with_dtype(ty: &Type, dtype: DType) -> Type {
     }
 }
 
-/// Can the operands of an op stay narrow, as it only moves or selects elements? Those that it repeats are converted before: there are fewer then.
+/// Can the operands of an op stay narrow, as it only moves or selects elements? Those that it repeats are converted
+/// before: there are fewer then.
 fn moves(op: &Op) -> bool {
     match op {
         Op::Reduce { f, .. } | Op::Scan { f, .. } | Op::Window { f, .. } => matches!(f, ReduceFn::Max | ReduceFn::Min),
@@ -142,7 +146,8 @@ impl Widen {
         }
     }
 
-    /// The function of wide elements, where those before were of these types. What is rounded last is not made wide again.
+    /// The function of wide elements, where those before were of these types. What is rounded last is not made wide
+    /// again.
     fn scalar(&self, f: &Scalar, of: &[DType]) -> std::result::Result<Scalar, String> {
         let types = f.types(of)?;
         let is_narrow = |dtype: DType| self.keeps && is_narrow(dtype);

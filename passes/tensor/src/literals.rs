@@ -1,5 +1,5 @@
-//! Operands of maps whose elements are all the same constant become literals of the expression: no memory, no loads, and narrow weights with a zero point stay a
-//! function of one operand.
+//! Operands of maps whose elements are all equal become literals of the expression: no memory, no loads, and a narrow
+//! weight with a zero point remains a function of one operand.
 use crate::rebuild::Rebuild;
 use numrsc_facts::{Context, Result, constants::one_number};
 use numrsc_ir::{Func, Lit, Op, Scalar, Value, scalar::Step};
@@ -54,7 +54,7 @@ fn same_numbers(func: &Func) -> HashMap<Value, Lit> {
     same
 }
 
-/// The expression with literals for the operands that are one number, and the others renumbered.
+/// The expression with literals for the operands that are one number, and the other operands renumbered.
 fn substituted(f: &Scalar, args: &[Value], same: &HashMap<Value, Lit>) -> Scalar {
     let steps: Vec<Step> = f
         .steps()

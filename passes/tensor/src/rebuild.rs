@@ -13,7 +13,8 @@ pub(crate) struct Rebuild<'f> {
     placed: Vec<Value>,
 }
 
-/// What a pass makes of a node, whose operands are there already. The op is the node's, with its nested functions made anew.
+/// What a pass makes of a node, whose operands are there already. The op is the node's, with its nested functions made
+/// anew.
 pub(crate) type NodeFn<'a> = dyn Fn(&mut Rebuild<'_>, &Node, Op, Vec<Value>) -> Result<Value> + 'a;
 
 /// The function with every node as the pass makes it, without the nodes that nothing needs any more.

@@ -4,9 +4,9 @@ use numrsc_facts::{Context, Error, Result, loops::goes_on};
 use numrsc_ir::{DType, Dim, Func, Node, Op, Origins, Tensor, Value};
 use std::collections::HashMap;
 
-/// More rounds are left to a loop.
+/// The largest number of rounds that is unrolled.
 const MAX_ROUNDS: i64 = 8;
-/// So is a body that would become more nodes than this.
+/// The largest number of nodes that unrolling may make.
 const MAX_NODES: usize = 400;
 
 /// The function without short loops.
@@ -40,7 +40,7 @@ fn unrolled(func: &Func) -> Result<Func> {
     Ok(out.without_dead_nodes())
 }
 
-/// How often a loop runs, if that is known and little, and every round has the types that the loop states.
+/// The number of rounds of a loop, if it is known and small, and every round has the types that the loop states.
 fn rounds(func: &Func, node: &Node, body: &Func) -> Option<i64> {
     let Op::Loop { states, types, .. } = &node.op else { return None };
     let constant = |v: Value| match &func.node(v).op {

@@ -1,4 +1,5 @@
-//! Algebra of elements. What is exact holds for every bit of every input: NaN, infinities and the sign of zero included.
+//! Algebra of elements. What is exact holds for every bit of every input: NaN, infinities and the sign of zero
+//! included.
 use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]

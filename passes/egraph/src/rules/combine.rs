@@ -1,4 +1,4 @@
-//! Reductions, contractions and convolutions: what goes into them for nothing.
+//! Reductions, contractions and convolutions: what they absorb at no cost.
 use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]

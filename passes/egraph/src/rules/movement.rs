@@ -1,5 +1,6 @@
-//! Movement: transposes, reshapes, broadcasts, slices, pads and concatenations meet, cancel, and move past what is done to each element. Movement goes
-//! towards the results (where it meets other movement), slices and what drops elements go towards the inputs (where they save work).
+//! Movement: transposes, reshapes, broadcasts, slices, pads and concatenations meet, cancel, and move past what is done
+//! to each element. Movement goes towards the results (where it meets other movement), slices and what drops elements
+//! go towards the inputs (where they save work).
 use crate::rule::{Rule, rule};
 
 #[rustfmt::skip]

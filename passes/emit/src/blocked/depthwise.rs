@@ -1,5 +1,6 @@
-//! Convolutions of every channel by itself: a vector of channels at a time, a few pixels of a row together, so that each element is loaded once per row
-//! of the window and the weights stay in registers. Windows that are cut off by the borders leave out what lies outside, where possible when compiling.
+//! Depthwise convolutions: a vector of channels at a time, a few pixels of a row together, so that each element is
+//! loaded once per row of the window and the weights stay in registers. Windows that cross a border skip what lies
+//! outside, at compile time where possible.
 use crate::{
     arg::Arg,
     blocked::Output,
@@ -16,10 +17,11 @@ use std::collections::{BTreeSet, HashMap};
 
 /// Pixels of a tile where the weights do not fit the registers anyway.
 const PIXELS: i64 = 8;
-/// Parts of the rows, at most and of how many rows: threads take parts of the rows, as in other convolutions, rather than of the channels.
+/// Parts of the rows, at most and of how many rows: threads take parts of the rows, as in other convolutions, rather
+/// than of the channels.
 const PARTS: i64 = 4;
 const PART_ROWS: i64 = 7;
-/// Groups of channels that keep several threads busy.
+/// Units that keep several threads busy.
 const UNITS: i64 = 8;
 
 pub(super) struct Depthwise<'c> {
@@ -64,7 +66,7 @@ enum Taps {
     All,
     /// Those inside, for a tile at this pixel.
     Known(i64),
-    /// As the run finds out, for one pixel.
+    /// Decided at run time, for one pixel.
     Found,
 }
 
@@ -90,12 +92,13 @@ impl<'c> Depthwise<'c> {
         self.window[0] * self.window[1]
     }
 
-    /// Are all weights in registers, and all taps written out?
+    /// Are all weights in registers, and all taps unrolled?
     fn is_small(&self) -> bool {
         self.taps() + 5 <= self.registers
     }
 
-    /// Accumulators take the registers that weights leave. There is none for an element then, but it costs less to read a weight or two from memory.
+    /// Accumulators take the registers that weights leave. There is none for an element then, but it costs less to read
+    /// a weight or two from memory.
     fn pixels(&self) -> i64 {
         if self.is_small() { (self.registers - self.taps()).min(PIXELS) } else { PIXELS }
     }
@@ -141,7 +144,7 @@ impl<'c> Depthwise<'c> {
         Kernel { function: builder.finish("conv_depthwise", vec![]), args, extent, work, in_place: output.in_place }
     }
 
-    /// The outputs along an axis whose windows lie inside of the operand: from and to.
+    /// The range of outputs along an axis whose windows lie inside the operand.
     fn whole(&self, em: &mut ElementEmitter<'_>, axis: usize) -> (V, V) {
         let (from, to) = self.whole_range(axis);
         let (zero, count) = (em.b.i64(0), em.uniform(&self.output[axis]));
@@ -181,7 +184,8 @@ impl<'c> Depthwise<'c> {
         }
     }
 
-    /// First pixel and size of tiles of almost equal size, if all of a row is known and only the first and the last are cut off.
+    /// First pixel and size of tiles of almost equal size, if all of a row is known and only the first and the last are
+    /// cut off.
     fn known_tiles(&self) -> Option<Vec<(i64, i64)>> {
         let count = self.output[1].as_const().filter(|&n| n > 0)?;
         self.low[1].as_const()?;
@@ -239,7 +243,7 @@ impl<'c> Depthwise<'c> {
         sums.iter().enumerate().for_each(|(i, s)| unit.output.put(em, at(i as i64), *s));
     }
 
-    /// Add what one row of the window contributes to all pixels of a tile.
+    /// Adds the contribution of one row of the window to all pixels of a tile.
     fn tap_row(
         &self,
         em: &mut ElementEmitter<'_>,

@@ -1,6 +1,7 @@
-//! Sums of products for a few pixels and vectors of output channels at a time, over all channels and taps. A unit of work is a block of rows of an
-//! image and some of the output channels; what it reads of the operand stays in the cache for all of them. Pixels of a block are numbered through,
-//! so that tiles need not end with a row.
+//! Direct convolution in blocked layout: register tiles of a few pixels by a few vectors of output channels, over all
+//! channels and taps. A unit is a block of rows of an image and some of the output channels; the part of the operand
+//! that it reads stays in the cache. Pixels of a block are numbered consecutively, so that tiles need not end with a
+//! row.
 use crate::{
     arg::Arg,
     blocked::{
@@ -29,9 +30,9 @@ use numrsc_schedule::{
 };
 use std::collections::HashMap;
 
-/// Pixels of a block for which reading weights does not count.
+/// Pixels of a block from which the cost of reading weights does not matter.
 const MIN_PIXELS: i64 = 60;
-/// Units that several threads share almost evenly.
+/// Units that balance several threads.
 const UNITS: i64 = 16;
 /// Taps along a row that are written out where there is one channel per block.
 const WRITTEN_OUT: i64 = 16;
@@ -41,14 +42,14 @@ pub(super) struct Direct<'c> {
     /// Spatial sizes of operand and result; one axis where pixels do not depend on rows.
     input: Vec<Dim>,
     output: Vec<Dim>,
-    /// A copy of what the windows see, with zeros around.
+    /// The halo copy of the windows' elements, if there is one.
     halo: Option<Halo>,
     /// Rows of a block at most, and number of blocks.
     rows: i64,
     blocks: Dim,
     /// Parts of the output channels.
     chunks: i64,
-    /// Blocks of input channels that are summed up before sums go to memory.
+    /// Blocks of input channels per part; between parts, sums are in memory.
     part: i64,
     registers: i64,
 }
@@ -63,7 +64,7 @@ struct Unit<'o> {
     start: Option<Dim>,
     output: &'o Output,
     weights: V,
-    /// Memory for sums, where there are several parts, or where rows of the result are put together behind it.
+    /// Memory for sums, if there are several parts or rows of the result are assembled.
     sums: Option<V>,
 }
 
@@ -73,7 +74,8 @@ struct Panel {
     vectors: i64,
 }
 
-/// Where a pixel is read: an address, its position behind the unit's first element, and how many elements to go from there.
+/// Where a pixel is read: an address, its position behind the unit's first element, and how many elements to go from
+/// there.
 struct Pixel {
     pointer: V,
     offset: Dim,
@@ -95,7 +97,8 @@ impl<'c> Direct<'c> {
         let enough = MIN_PIXELS.div_euclid(row_pixels) + 1;
         let mut rows = fitting.max(enough);
         if let Some(all) = output[0].as_const().filter(|&n| n > 0) {
-            // An even number of blocks: two threads then have half of the rows each, in every convolution, and what they read they wrote themselves.
+            // An even number of blocks: two threads then have half of the rows each, in every convolution, and what
+            // they read they wrote themselves.
             let least = if all * row_pixels < 2 * MIN_PIXELS { 1 } else { 2 };
             let blocks = ceil_div(all, rows).max(least);
             rows = ceil_div(all, if blocks > 1 { blocks + blocks % 2 } else { 1 });
@@ -120,7 +123,7 @@ impl<'c> Direct<'c> {
         self.conv.in_blocks / self.part
     }
 
-    /// Do sums go to memory before they are finished?
+    /// Are sums stored before their epilogue?
     fn keeps_sums(&self) -> bool {
         self.parts() > 1 || self.conv.plain
     }
@@ -234,7 +237,8 @@ impl<'c> Direct<'c> {
         em.b.close_for(open, low, high, 1, vec![]);
     }
 
-    /// All parts of the depth, one after the other for all pixels of a block. Rows of the result are put together when their sums are there.
+    /// All parts of the depth, one after the other for all pixels of a block. Rows of the result are put together when
+    /// their sums are there.
     fn by_parts(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -290,7 +294,7 @@ impl<'c> Direct<'c> {
         }
     }
 
-    /// Finish the rows of a panel's outputs.
+    /// Runs the epilogue on the rows of a panel's outputs.
     fn store_rows(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, rows: V, panel: &Panel, count: &Dim) {
         let (conv, phases) = (self.conv, Dim::Const(self.conv.phases.count()));
         let first_output = &panel.first * &Dim::Const(conv.lanes);
@@ -309,7 +313,7 @@ impl<'c> Direct<'c> {
         em.b.close_for(open, zero, here, 1, vec![]);
     }
 
-    /// Where the sum of a pixel and a vector of a panel is in memory.
+    /// The address of the sum of a pixel and a vector of a panel.
     fn sum_at(&self, pixel: &Dim, vectors: i64, vector: i64) -> Dim {
         &(&(pixel * &Dim::Const(vectors)) + &Dim::Const(vector)) * &Dim::Const(self.conv.lanes)
     }
@@ -331,7 +335,7 @@ impl<'c> Direct<'c> {
         Some([all / blocks * row, ceil_div(all, blocks) * row])
     }
 
-    /// The sizes of what is read: the copy's, or the operand's.
+    /// The sizes of what is read: of the halo copy, or of the operand.
     fn source_sizes(&self) -> Vec<Dim> {
         self.halo.as_ref().map_or_else(|| self.input.clone(), |h| h.sizes.clone())
     }
@@ -342,7 +346,7 @@ impl<'c> Direct<'c> {
         (0..sizes.len()).map(|d| &Dim::product(&sizes[d + 1..]) * &Dim::Const(self.conv.channels)).collect()
     }
 
-    /// Where a pixel of a block is read, apart from channels and taps.
+    /// The address of a pixel of a block, apart from channels and taps.
     fn pixel(&self, em: &mut ElementEmitter<'_>, unit: &Unit<'_>, first: &Dim, number: i64) -> Pixel {
         let bytes = self.conv.numbers.operand_bytes();
         if self.output.len() == 1 {
@@ -388,7 +392,7 @@ impl<'c> Direct<'c> {
         let mut load = |em: &mut ElementEmitter<'_>, i: i64, at: (V, V)| self.load(em, unit, &places[i as usize], at);
         let sums = products.sums(em, tile, &mut load);
         let Some(memory) = unit.sums else { return self.store(em, unit, first, panel, &sums) };
-        // A part is summed up by itself: errors of rounding grow with the length of a sum.
+        // Each part has a sum of its own: rounding errors grow with the length of a sum.
         let ty = Ty::vector(conv.numbers.sum(), conv.lanes as u32);
         let at = |em: &mut ElementEmitter<'_>, n: usize| {
             let (i, j) = (n as i64 / vectors, n as i64 % vectors);

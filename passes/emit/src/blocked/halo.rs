@@ -1,5 +1,6 @@
-//! What the windows of a block of rows see, copied with zeros around it: windows are then never cut off. The copy belongs to a worker and is small
-//! enough for its cache; it costs a few loads and stores per element where the convolution does hundreds of products.
+//! The halo copy: the elements that the windows of a block of rows read, with zeros around them, so that no window is
+//! clipped. It belongs to a worker and fits its cache; it costs a few loads and stores per element where the
+//! convolution does hundreds of multiplications.
 use super::products::zeros;
 use crate::element::ElementEmitter;
 use numrsc_ir::{
@@ -17,7 +18,8 @@ pub(super) struct Halo {
     bytes: i64,
 }
 
-/// Where a line of the copy comes from: the position of the operand's line, whether there is one, and where the copy's begins.
+/// The source of a line of the copy: the position of the operand's line, whether it exists, and where the line starts
+/// in the copy.
 struct Line {
     source: Dim,
     inside: Option<V>,
@@ -45,7 +47,7 @@ impl Halo {
         &bytes.ceil_div(&Dim::Const(64)) * &Dim::Const(64)
     }
 
-    /// Copy what the outputs of `rows` rows from `first_row` on see. The operand's group begins at `plane`.
+    /// Copies the elements that `rows` rows of outputs from `first_row` on read. The operand's group begins at `plane`.
     pub(super) fn fill(
         &self,
         em: &mut ElementEmitter<'_>,

@@ -1,5 +1,5 @@
-//! Convolutions whose channels lie in blocks of one vector: every load of a register tile is a whole vector of outputs or one element of a pixel, and
-//! weights are packed in the order in which they are read. The pass `layout` decides which convolutions these are.
+//! Convolutions in blocked layout: every load of a register tile is a whole vector of outputs or one element of a
+//! pixel, and weights are packed in the order in which they are read. The pass `layout` chooses these convolutions.
 mod depthwise;
 mod direct;
 mod halo;
@@ -27,8 +27,8 @@ use numrsc_schedule::{
 };
 use winograd::Winograd;
 
-/// Instructions of a tile's epilogue up to which it is unrolled over the pixels of the tile. Beyond, a single pixel keeps the processor busy, and the code
-/// would be there again for every shape of tile and panel.
+/// Instructions of a tile's epilogue up to which it is unrolled over the pixels of the tile. Beyond, a single pixel
+/// keeps the processor busy, and the code would be there again for every shape of tile and panel.
 const MAX_UNROLLED: i64 = 128;
 
 pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
@@ -58,7 +58,7 @@ pub(crate) fn emit(entry: &mut Entry, frame: &mut Frame<'_>, epilogue: &Epilogue
     Ok(())
 }
 
-/// Where vectors of channels of the result go, or rows of one without blocks, by way of what follows the convolution.
+/// Stores vectors of channels of the result, or rows of a plain result, through the epilogue of the convolution.
 struct Output {
     sink: Sink,
     /// The names that axes of the result have there; without blocks: image, channel and pixel.
@@ -66,7 +66,7 @@ struct Output {
     pixels: Dim,
     lanes: i64,
     sum: Elem,
-    /// What the result may take the memory of.
+    /// The operands whose memory the result may reuse.
     in_place: Vec<Value>,
 }
 

@@ -1,11 +1,12 @@
-//! Weights of convolutions in the order in which their kernels read them.
+//! Packs the weights of convolutions in the order in which their kernels read them.
 use crate::weights::{Sink, Stored};
 use numrsc_ir::{DType, Tensor, kernel::Elem};
 use numrsc_schedule::conv::{BlockedConv, Panels, numbers::Numbers, transform::Transform};
 use std::ops::ControlFlow;
 
-/// Weights in the order of use: group, panel, slice of channels, tap, channel of the slice, output of the panel; channels that are multiplied at once are side by side. Outputs are numbered phase by phase; what is missing
-/// of the last vector, and taps that a phase does not have, are zeros.
+/// Weights in the order of use: group, panel, slice of channels, tap, channel of the slice, output of the panel;
+/// channels that are multiplied at once are side by side. Outputs are numbered phase by phase; what is missing of the
+/// last vector, and taps that a phase does not have, are zeros.
 pub(super) fn packed_weights(conv: &BlockedConv, w: &Tensor) -> Stored {
     if conv.depthwise {
         let (groups, lanes, taps) = (conv.groups as usize, conv.lanes as usize, conv.taps() as usize);
@@ -49,7 +50,7 @@ fn by_tap(w: &Tensor, [groups, lanes, taps]: [usize; 3], to: &mut Sink<'_>) -> C
     ControlFlow::Continue(())
 }
 
-/// What there is to know of a convolution to pack its weights.
+/// The properties of a convolution that decide how its weights are packed.
 struct Order {
     groups: i64,
     panels: Vec<Panels>,

@@ -1,4 +1,4 @@
-//! The innermost part: a few pixels times a few vectors of outputs, all accumulators in registers over the whole depth.
+//! The register tile: a few pixels by a few vectors of outputs, all accumulators in registers over the whole depth.
 use crate::{element::ElementEmitter, gemm::CACHE_LINE, tile::add_dot2};
 use numrsc_facts::sizes::ceil_div;
 use numrsc_ir::{
@@ -11,7 +11,8 @@ use numrsc_schedule::conv::numbers::Numbers;
 /// More accumulators do not hide latencies better, and LLVM needs a few registers of its own.
 const MAX_PIXELS: i64 = 12;
 const MAX_PIXELS_OF_ONE_VECTOR: i64 = 8;
-/// Tiles of so many pixels at most where their number is not known: 49 pixels and more are tiles of 8 and 7. There are at least so many tiles then.
+/// Tiles of so many pixels at most where their number is not known: 49 pixels and more are tiles of 8 and 7. There are
+/// at least so many tiles then.
 const TYPICAL_PIXELS: i64 = 8;
 const TYPICAL_TILES: i64 = 7;
 const FEW_PIXELS: i64 = 4;
@@ -22,8 +23,8 @@ pub(super) fn zeros(numbers: Numbers, em: &mut ElementEmitter<'_>, elem: Elem, l
     if numbers == Numbers::Float { em.b.float(ty, 0.0) } else { em.b.int(ty, 0) }
 }
 
-/// Loops over the depth with what to add to positions in operand and weights; how many steps are written out inside of them, and how far each moves in the
-/// operand. Every step reads `vectors` vectors of weights, one after the other.
+/// Loops over the depth with what to add to positions in operand and weights; how many steps are written out inside of
+/// them, and how far each moves in the operand. Every step reads `vectors` vectors of weights, one after the other.
 pub(super) struct Products {
     pub loops: Vec<(Sym, Dim)>,
     pub x_at: Dim,
@@ -91,8 +92,8 @@ impl Products {
         })
     }
 
-    /// Fetch a share of the weights that follow: all tiles of a block together fetch what the next round over them reads. A few pixels do nothing but
-    /// read, and what is fetched by hand would only get in the way.
+    /// Prefetches a share of the weights that follow: all tiles of a block together prefetch what the next round over
+    /// them reads. Not for few pixels, which only read, so that the hardware prefetcher does better.
     fn fetch_next(&self, em: &mut ElementEmitter<'_>, tile: &PixelTile, w_at: V) {
         if tile.count == 1 && tile.pixels <= FEW_PIXELS || em.state.context.options.sanitize || em.state.context.device
         {
@@ -104,7 +105,7 @@ impl Products {
         );
         let bytes = self.numbers.weight_bytes();
         let share = ceil_div(lines, tile.count.max(1));
-        // More tiles than that find fetched what they ask for.
+        // Further tiles would prefetch what is there already.
         let (each, last) = (em.b.i64(share), em.b.i64(lines - share));
         let before = em.b.mul(tile.number, each);
         let before = em.b.binary(Binary::SMin, before, last);
@@ -127,7 +128,8 @@ pub(super) fn most_pixels(registers: i64, vectors: i64) -> i64 {
     ((registers - vectors - 1) / vectors).clamp(1, most)
 }
 
-/// Call `body` for `count` pixels in tiles of almost equal size, at most `most`. `known` are the two counts there are, the larger one last.
+/// Call `body` for `count` pixels in tiles of almost equal size, at most `most`. `known` are the two counts there are,
+/// the larger one last.
 pub(super) fn tiles(
     em: &mut ElementEmitter<'_>,
     count: V,

@@ -1,6 +1,6 @@
-//! 3x3 convolutions by Winograd's F(2x2, 3x3), 16 products per channel for 4 outputs instead of 36, or by F(4x4, 3x3), 36 for 16 instead of 144. Tiles of
-//! outputs are taken in blocks: what they see is transformed into memory of the worker, multiplied with the transformed weights (one matrix per place in a
-//! transformed tile), and transformed back.
+//! Winograd's F(2x2, 3x3), 16 products per channel for 4 outputs instead of 36, and F(4x4, 3x3), 36 for 16 instead of
+//! 144. Tiles of outputs are processed in blocks: their elements are transformed into memory of the worker, multiplied
+//! by the transformed weights (one matrix per position in a transformed tile), and transformed back.
 use crate::{
     arg::Arg,
     blocked::{
@@ -287,7 +287,8 @@ impl<'c> Winograd<'c> {
         });
     }
 
-    /// The product of all tiles and a panel, from vector `first` on; its sums are from vector `first_sum` of the part on.
+    /// The product of all tiles and a panel, from vector `first` on; its sums are from vector `first_sum` of the part
+    /// on.
     fn panel(
         &self,
         em: &mut ElementEmitter<'_>,
@@ -411,7 +412,8 @@ impl<'c> Winograd<'c> {
         });
     }
 
-    /// Whether there is an output at an index, where that is a question: the last tile of an axis may have fewer outputs.
+    /// Whether there is an output at an index, where that is a question: the last tile of an axis may have fewer
+    /// outputs.
     fn may_be_outside(&self, em: &mut ElementEmitter<'_>, at: &[Dim; 2], number: [i64; 2]) -> Option<V> {
         let mut all = None;
         for d in 0..2 {

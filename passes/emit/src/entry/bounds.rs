@@ -1,11 +1,13 @@
-//! What sizes of the run can be at most, so that only those are checked that may be too large: whatever is in memory has less than 2^47 bytes.
+//! Upper bounds of run-time sizes, so that only those are checked that may be too large: every tensor in memory has
+//! less than 2^47 bytes.
 use numrsc_ir::{
     Dim, TensorType,
     dim::{Atom, Range, Sym},
 };
 use std::collections::HashSet;
 
-/// The logarithm of the bytes that are in memory at most. The runtime refuses larger inputs, and axes of empty ones that are longer.
+/// The logarithm of the bytes that are in memory at most. The runtime refuses larger inputs, and axes of empty ones
+/// that are longer.
 const MEMORY: u32 = 47;
 /// The logarithm of the numbers with which the entry computes, with room for sums of a few.
 const NUMBERS: u32 = 60;

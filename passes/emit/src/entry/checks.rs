@@ -1,4 +1,5 @@
-//! What the type rules could not prove about sizes is checked before a node runs, so that no kernel leaves its buffers.
+//! Emits checks of what type rules could not prove about sizes, before a node runs, so that no kernel leaves its
+//! buffers.
 use crate::entry::{Entry, Frame};
 use numrsc_facts::Result;
 use numrsc_ir::{

@@ -1,4 +1,4 @@
-//! Branches and loops: nested functions become blocks of the entry. What they give lies in blocks of memory of its own.
+//! Branches and loops: nested functions become blocks of the entry. Their results have memory of their own.
 use crate::{
     arg::Arg,
     entry::{Entry, Frame, ResultTarget, Slot, memory::Memory, sizes::Sizes},
@@ -77,7 +77,7 @@ impl Entry {
         let captures = self.slots(frame, &node.args[2 + count..])?;
         let zero = self.b.i64(0);
 
-        // Rows of a loop that runs as often as it says, and of known size, get all their memory at once.
+        // If the number of rounds and the size of rows are known, the rows of a loop get all their memory at once.
         let counted = self.b.as_const(go) == Some(1) && goes_on(body);
         let mut rows = Vec::new();
         for (ty, &result) in types[count..].iter().zip(&body.results()[1 + count..]) {
@@ -186,7 +186,7 @@ impl Entry {
         self.give_tuple(frame, v, types, &results)
     }
 
-    /// End the run if somebody wants that. A device has nobody who could.
+    /// Ends the run if it was cancelled. On a device nothing can cancel it.
     fn poll(&mut self) {
         if self.state.context.device {
             return;
@@ -217,7 +217,7 @@ impl Entry {
         LoopRows { block, stride: None, carried: [block, zero].into_iter().chain(sizes).collect() }
     }
 
-    /// Where a state is before the first round, and how it is kept.
+    /// The memory of a state before the first round, and how it is kept.
     fn first_state(&mut self, frame: &mut Frame<'_>, v: Value, number: usize, row: Option<usize>) -> Result<State> {
         let node = frame.scope.func.node(v);
         let Op::Loop { body, .. } = &node.op else { unreachable!("a loop") };
@@ -230,7 +230,7 @@ impl Entry {
         let element = scalar::memory(dtype).size();
         let bytes = self.bytes_of(&sizes, element);
         let fixed = fixed_sizes(body, number);
-        // What is in memory and is only read needs no copy.
+        // A stored value that is only read needs no copy.
         let there = frame.scope.buffers.get(&initial).filter(|_| only_reads_first(frame.scope.func, v, number));
         let there = there.map(|b| b.pointer);
         let pointer = there.unwrap_or_else(|| self.block_of(bytes));
@@ -248,7 +248,7 @@ impl Entry {
         Ok(State { slot: Slot::Tensor { pointer, sizes }, element, fixed, keep })
     }
 
-    /// Put what states begin with into their memory, unless it is there.
+    /// Copies initial states into their memory, unless they are there.
     fn fill_states<'s>(
         &mut self,
         frame: &mut Frame<'_>,
@@ -274,7 +274,8 @@ impl Entry {
     /// A state after the last round, in a block of its own.
     fn last_state(&mut self, first: &State, last: State, rounds: V, is_taken: bool) -> Slot {
         match (&first.slot, &last.slot, last.keep) {
-            // Unless it is still where it began, which nobody asks for, it is in the block of the round before the next.
+            // Unless it is still where it began, which nobody asks for, it is in the block of the round before the
+            // next.
             (_, Slot::Tensor { sizes, .. }, Keep::Turns([next, pointer])) => {
                 self.give_back(next, Memory::Heap);
                 Slot::Tensor { pointer, sizes: sizes.clone() }
@@ -323,7 +324,8 @@ impl Entry {
         sizes.iter().fold(element, |n, &s| self.checked_mul(n, s))
     }
 
-    /// Put a row behind the others, in a larger block if need be. `now` is the block, the rows it has room for, and the sizes of a row.
+    /// Put a row behind the others, in a larger block if need be. `now` is the block, the rows it has room for, and the
+    /// sizes of a row.
     fn append_row(&mut self, ty: &Type, row: &Slot, round: V, trips: V, now: &[V]) -> Vec<V> {
         let Slot::Tensor { pointer: row, sizes } = row else { unreachable!("rows are tensors") };
         let dtype = ty.as_tensor().map_or(numrsc_ir::DType::U8, |t| t.dtype);

@@ -1,4 +1,5 @@
-//! Memory of a run: one arena whose layout is planned over the whole schedule, and blocks for sizes that only the run itself finds out.
+//! The memory of a run: one arena whose layout is planned over all launches, and blocks for sizes that only the run
+//! knows.
 use crate::{
     arg::Arg,
     entry::{
@@ -20,13 +21,13 @@ use std::collections::HashMap;
 
 /// Every buffer starts at a multiple of this.
 const ALIGN: i64 = 64;
-/// What a size that is not known is taken for when buffers are ordered.
+/// The assumed value of an unknown size, for the order of buffers.
 const TYPICAL: i64 = 64;
 
 /// Who owns the memory of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Memory {
-    /// Somebody else, for the whole run.
+    /// The caller, for the whole run.
     Outside,
     Arena(usize),
     /// A block that is given back after the last use.
@@ -47,10 +48,12 @@ impl Memory {
     }
 }
 
-/// What a run needs, as far as it is known before: the arena as a formula over the sizes of the inputs and the number of threads.
+/// The memory of a run, as far as it is known before: the arena as a formula over input sizes and the number of
+/// threads.
 #[derive(Clone, Debug)]
 pub struct MemoryPlan {
-    /// Bytes and time of use of the buffers whose size varies, from the lowest place to the highest. They are above `base`.
+    /// Bytes and time of use of the buffers whose size varies, from the lowest place to the highest. They are above
+    /// `base`.
     buffers: Vec<(Dim, Lifetime)>,
     fixed_buffers: Vec<(Dim, Lifetime)>,
     base: i64,
@@ -76,7 +79,7 @@ impl MemoryPlan {
         Some((ends.into_iter().max().unwrap_or(self.base) + ALIGN) as u64)
     }
 
-    /// The most bytes in use at any one time, which no layout can be below.
+    /// The peak of bytes in use, a lower bound for any layout.
     pub fn lower_bound(&self, of: &dyn Fn(&Sym) -> Option<i64>) -> Option<u64> {
         let mut changes: Vec<(usize, i64)> = Vec::new();
         let all = [&self.buffers[..], &self.fixed_buffers].concat();
@@ -371,8 +374,8 @@ impl Entry {
         d.subst(&|s| self.plan.names.get(s).map(|n| Dim::sym(n.clone())))
     }
 
-    /// The bytes of the arena and the offsets of buffers above `base`. Their order is that of the typical case; each lies above all that live at the
-    /// same time and are below it there.
+    /// The bytes of the arena and the offsets of buffers above `base`. Their order is that of the typical case; each
+    /// lies above all that live at the same time and are below it there.
     fn lay_out_at_run_time(&mut self, buffers: &[Planned], base: i64) -> (V, Vec<V>) {
         let mut sizes = Sizes::default();
         for b in buffers {

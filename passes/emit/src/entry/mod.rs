@@ -1,4 +1,5 @@
-//! The entry function: compiled code that checks inputs, computes sizes, and launches the kernels in order. Nested functions become part of it.
+//! The entry function: compiled code that checks inputs, computes sizes, and launches the kernels in order. Nested
+//! functions become part of it.
 mod bounds;
 mod checks;
 mod control;

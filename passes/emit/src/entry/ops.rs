@@ -1,4 +1,4 @@
-//! One node after the other: memory for its result, and the kernels that compute it.
+//! Emits node after node: memory for its result, and the kernels that compute it.
 use crate::{
     arg::Arg,
     attention, blocked, contract,
@@ -93,7 +93,8 @@ impl Entry {
         self.allocate(frame, v, &elements)
     }
 
-    /// Memory for all elements of a node: that of an operand which its kernel reads only where it writes, if it can be had.
+    /// Memory for all elements of a node: that of an operand which its kernel reads only where it writes, if it can be
+    /// had.
     pub(crate) fn take_over_or_allocate(&mut self, frame: &mut Frame<'_>, v: Value, in_place: &[Value]) -> Result<V> {
         match self.take_over(frame, v, in_place) {
             Some(pointer) => Ok(pointer),
@@ -136,7 +137,7 @@ impl Entry {
             outputs.push(self.take_over_or_allocate(frame, *w, in_place)?);
         }
         let node = frame.scope.func.node(v);
-        // What takes over its operand's memory as it is has nothing to do.
+        // A result that shares its operand's memory unchanged needs no kernel.
         if matches!(node.op, Op::Reshape { .. })
             && frame.scope.buffers.get(&node.args[0]).is_some_and(|b| b.pointer == outputs[0])
         {
@@ -161,7 +162,7 @@ impl Entry {
         self.launch(frame, kernel, output, None)
     }
 
-    /// Do all users of a constant keep it in their own order?
+    /// Do all users of a constant pack it?
     fn is_packed_only(&self, frame: &Frame<'_>, v: Value) -> bool {
         let func = frame.scope.func;
         let users = |v: Value| &frame.users[v.0 as usize];
@@ -302,7 +303,7 @@ impl Entry {
         match (frame.scope.func.ty(v), slot) {
             (Type::Tensor(_), super::Slot::Tensor { pointer, .. }) => {
                 frame.scope.buffers.insert(v, Buffer { pointer });
-                // Who takes a block first gives it back.
+                // The first owner of a block frees it.
                 let first = frame.taken.insert((tuple, index));
                 frame.memory.insert(v, if first { Memory::Heap } else { Memory::Outside });
             }

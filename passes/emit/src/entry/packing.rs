@@ -1,4 +1,4 @@
-//! Where buffers lie in the arena: packed for typical sizes, and above each other in the same order for all others.
+//! The layout of the arena: packed for typical sizes, and stacked in the same order for all others.
 use std::collections::BTreeMap;
 
 /// When a buffer is in use, from its first time to its last.
@@ -8,8 +8,8 @@ pub(super) struct Lifetime {
     pub end: usize,
 }
 
-/// The lowest places of buffers with these sizes such that no two in use at the same time overlap, and the end of the last. The largest is
-/// placed first, each in the lowest gap that it fits.
+/// The lowest places of buffers with these sizes such that no two in use at the same time overlap, and the end of the
+/// last. The largest is placed first, each in the lowest gap that it fits.
 pub(super) fn pack(buffers: &[(i64, Lifetime)]) -> (Vec<i64>, i64) {
     let mut by_size: Vec<usize> = (0..buffers.len()).collect();
     by_size.sort_by_key(|&i| (-buffers[i].0, buffers[i].1.start, i));
@@ -34,12 +34,14 @@ pub(super) fn pack(buffers: &[(i64, Lifetime)]) -> (Vec<i64>, i64) {
     (offsets, end)
 }
 
-/// The buffers that have a place, by time: a tree whose nodes are spans of time, halved from level to level. A buffer is kept at the fewest
-/// spans that make up its lifetime, so that those in use during another are found without looking at all of them.
+/// The buffers that have a place, by time: a tree whose nodes are spans of time, halved from level to level. A buffer
+/// is kept at the fewest spans that make up its lifetime, so that those in use during another are found without looking
+/// at all of them.
 struct Placed {
     /// All times at which something begins or ends, in order.
     times: Vec<usize>,
-    /// Buffers in use during a whole span, and buffers in use at some time within one: from the root, the children of `n` are `2n` and `2n + 1`.
+    /// Buffers in use during a whole span, and buffers in use at some time within one: from the root, the children of
+    /// `n` are `2n` and `2n + 1`.
     whole: Vec<Vec<usize>>,
     within: Vec<Vec<usize>>,
     spans: usize,
@@ -108,8 +110,8 @@ fn cover(spans: usize, first: usize, last: usize) -> Vec<usize> {
     nodes
 }
 
-/// Buffers one after the other, each lying on those before it that are in use at the same time: for each buffer the ones that it lies on, which
-/// leaves out what lies below one of these.
+/// Buffers one after the other, each lying on those before it that are in use at the same time: for each buffer the
+/// ones that it lies on, which leaves out what lies below one of these.
 pub(super) fn supports(lifetimes: &[Lifetime]) -> Vec<Vec<usize>> {
     // The topmost buffer from each time on.
     let mut top: BTreeMap<usize, Option<usize>> = BTreeMap::from([(0, None)]);

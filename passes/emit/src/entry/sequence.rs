@@ -1,5 +1,5 @@
-//! Sequences: a block with a length and a description of every element. They are never changed, only made anew; what they hold stays until the
-//! end of the run, so elements are shared freely.
+//! Sequences: a block with a length and a description of every element. They are never changed, only made anew; what
+//! they hold stays until the end of the run, so elements are shared freely.
 use crate::entry::{Entry, Frame, Slot, memory::Memory};
 use numrsc_facts::{Error, Result};
 use numrsc_ir::{
@@ -71,7 +71,8 @@ impl Entry {
                 let (length, one) = (self.length(frame, args[0]), self.b.i64(1));
                 let at = self.position(frame, args[1], length, length);
                 let less = self.b.sub(length, one);
-                // All are copied one after the other; each one behind the erased element overwrites the place before it.
+                // All are copied one after the other; each one behind the erased element overwrites the place before
+                // it.
                 let (old, new) = (self.sequence_block(frame, args[0]), self.new_sequence(length));
                 self.copy_elements(old, new, length, |b, i| {
                     let behind = b.compare(Compare::Lt, at, i);

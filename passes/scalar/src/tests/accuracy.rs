@@ -10,8 +10,8 @@ use numrsc_ir::{
 
 const LANES: usize = 256;
 
-/// The largest error that is accepted, in `f32` and in `f64`. Of `f64`, the references have errors of their own, `erf` most
-/// of all.
+/// The largest error that is accepted, in `f32` and in `f64`. Of `f64`, the references have errors of their own, `erf`
+/// most of all.
 const LIMITS: &[(ScalarFn, f64, f64)] = &[
     (ScalarFn::Exp, 1.1, 1.0),
     (ScalarFn::Expm1, 0.51, 2.0),
@@ -274,7 +274,8 @@ fn every_transcendental_function_has_a_limit() {
     }
 }
 
-/// True values of the hardest points, to 20 digits: near a multiple of π/2, and `erf`, whose reference is less accurate.
+/// True values of the hardest points, to 20 digits: near a multiple of π/2, and `erf`, whose reference is less
+/// accurate.
 #[test]
 fn hard_points_are_right() {
     // 6381956970095103 * 2^797 is as close to a multiple of π/2 as an f64 gets.

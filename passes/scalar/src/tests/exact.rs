@@ -18,7 +18,8 @@ fn plain_types() -> impl Iterator<Item = DType> {
     DType::ALL.iter().copied().filter(|&d| d != DType::Str)
 }
 
-/// Elements in memory form: every pattern of a small type, and the edges of every format and random bits of a large one.
+/// Elements in memory form: every pattern of a small type, and the edges of every format and random bits of a large
+/// one.
 fn patterns(dtype: DType) -> Vec<u64> {
     let bits = dtype.bits();
     if bits <= 8 {

@@ -1,4 +1,4 @@
-//! The ways to do a convolution, and which of them is taken.
+//! The schedules of a convolution, and the choice among them.
 use super::{
     BlockedConv, direct,
     numbers::Numbers,
@@ -37,20 +37,21 @@ impl fmt::Display for Schedule {
 }
 
 impl Schedule {
-    /// The ways to do a convolution whose errors the tolerance admits: those that suit it by their costs, then the same with larger and smaller blocks.
+    /// The schedules of a convolution that the tolerance admits: the cheapest first, then the same kernels with larger
+    /// and smaller blocks.
     fn all(conv: &BlockedConv, w: &Tensor, tolerance: f64) -> Vec<Schedule> {
         if conv.depthwise {
             return vec![Schedule::Depthwise];
         }
         let mut ways = vec![];
-        // Transformed weights that are not finite would spoil their neighbours.
+        // Transformed weights that are not finite would affect their neighbours.
         if winograd::suits(conv) && is_finite(w) {
             ways.extend(transform::ALL.into_iter().filter(|t| t.error() <= tolerance).map(|transform| {
                 let tiles = winograd::most_tiles(conv, transform);
                 (winograd::cost(conv, transform), Schedule::Winograd { transform, tiles })
             }));
         }
-        // With many weights for a few pixels it is better not to have even more of them.
+        // With many weights for few pixels, transformed weights would cost too much to read.
         ways.push((direct::cost(conv), Schedule::Direct { bytes: direct::BLOCK_BYTES }));
         ways.sort_by_key(|(cost, _)| *cost);
         let mut all: Vec<Schedule> = ways.into_iter().map(|(_, way)| way).collect();
@@ -71,7 +72,7 @@ impl Schedule {
         }
     }
 
-    /// What the table says, where there is one and it knows the convolution; else what suits it by the costs.
+    /// The schedule of the tuning table, if it has the convolution; else the cheapest one.
     pub fn choose(state: &mut LowerState, scope: &Scope<'_>, conv: &BlockedConv, product: Value) -> Schedule {
         let all = Schedule::all(conv, weights(scope, conv.w), state.context.options.tolerance);
         let Some(tuning) = state.context.options.tuning.as_ref().filter(|_| conv.numbers == Numbers::Float) else {
@@ -89,7 +90,8 @@ impl Schedule {
     }
 }
 
-/// A function of a convolution and nothing else, unless its padding depends on an open size. Sizes that are open have names by their axes, which no model has.
+/// A function of this convolution alone, unless its padding depends on an open size. Open sizes are named by their
+/// axes, with names that no model has.
 fn alone(func: &Func, node: &Node) -> Option<Func> {
     let Op::Const { value } = &func.node(node.args[1]).op else { return None };
     let ty = func.ty(node.args[0]).as_tensor().ok()?;

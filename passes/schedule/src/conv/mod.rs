@@ -1,5 +1,5 @@
-//! Convolutions whose channels lie in blocks of one vector: which there are, with what sizes, and how each is done.
-//! The pass `layout` decides which convolutions these are.
+//! Convolutions in blocked layout: every load of a register tile is a whole vector of outputs or one element of a
+//! pixel, and weights are packed in the order in which they are read. The pass `layout` chooses these convolutions.
 pub mod choose;
 pub mod direct;
 pub mod numbers;
@@ -16,10 +16,11 @@ use phases::Phases;
 /// Vectors of a panel at most.
 pub const MAX_VECTORS: i64 = 3;
 
-/// Products that could be done while an element of each weight is read. It does not matter much from where, as it is fetched before.
+/// The multiply-adds that take as long as reading a vector of weights. It hardly matters from which level of memory, as
+/// weights are prefetched.
 pub const READING: i64 = 1;
 
-/// Can a convolution with blocks be done as it is? All others are done without blocks.
+/// Is there a kernel for this blocked convolution? All others lose their blocks.
 pub fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
     let Op::Conv { groups, in_block, out_block, .. } = &node.op else { return false };
     let [x, w] = product_operands(func, node);
@@ -45,7 +46,8 @@ pub fn suits(func: &Func, node: &Node, machine: Machine) -> bool {
         return in_block == out_block && phases.is_one() && outputs % lanes == 0 && w.rank() <= 4 && is_finite(w);
     }
     let result_fits = if *out_block == 1 {
-        // Rows of the result are put together in memory of the worker, a panel at a time: it has all phases of them, or there are none.
+        // Rows of the result are put together in memory of the worker, a panel at a time: it has all phases of them, or
+        // there are none.
         phases.is_one() || (phases.exact && phases.count() * (outputs / groups) <= MAX_VECTORS * lanes)
     } else {
         (outputs / groups) % out_block == 0
@@ -80,8 +82,8 @@ pub struct BlockedConv {
     /// Blocks of input channels of a group, and channels of a block.
     pub in_blocks: i64,
     pub channels: i64,
-    /// Channels of a slice of a block, whose products are written out, and the slices up to the last one that has weights: those of channels that were rounded up
-    /// may have none.
+    /// Channels of a slice of a block, whose products are written out, and the slices up to the last one that has
+    /// weights: those of channels that were rounded up may have none.
     pub slice: i64,
     pub slices: i64,
     /// Output channels of a group, and vectors of them in all phases.
@@ -98,11 +100,12 @@ pub struct BlockedConv {
     pub strides: Vec<i64>,
     pub dilations: Vec<i64>,
     pub low: Vec<Dim>,
-    /// May windows see more than the operand?
+    /// May windows reach beyond the operand?
     pub padded: bool,
 }
 
-/// Neighbouring vectors of output channels that are computed together: `count` panels of `vectors` each, from vector number `first`.
+/// Neighbouring vectors of output channels that are computed together: `count` panels of `vectors` each, from vector
+/// number `first`.
 #[derive(Debug)]
 pub struct Panels {
     pub first: i64,
@@ -160,7 +163,7 @@ impl BlockedConv {
         }
     }
 
-    /// How far a window reaches behind its first element.
+    /// The reach of a window beyond its first element.
     pub fn reach(&self, axis: usize) -> i64 {
         (self.window[axis] - 1) * self.dilations[axis]
     }
@@ -174,14 +177,15 @@ impl BlockedConv {
         self.slices * self.slice * self.taps()
     }
 
-    /// How many parts the output channels are done in, at most `most`, so that there are so many units of work. Where only the run knows how many images or
-    /// blocks there are, it may be one.
+    /// The number of parts of the output channels, at most `most`, for enough units of work. Where only the run knows
+    /// how many images or blocks there are, these may be one.
     pub fn chunks(&self, blocks: &Dim, units: i64, most: i64) -> i64 {
         let [images, blocks] = [&self.images, blocks].map(|n| n.as_const().unwrap_or(1).max(1));
         ceil_div(units, images * self.groups * blocks).clamp(1, most)
     }
 
-    /// What it costs to read a vector of weights for every block: in products of a vector, which take the same time however long it is.
+    /// The cost of reading a vector of weights for every block, in vector multiply-adds, which take the same time for
+    /// any vector length.
     pub fn reading(&self, blocks: i64) -> i64 {
         self.lanes * READING * blocks
     }
@@ -225,7 +229,8 @@ pub fn inputs_with_weights(w: &Tensor) -> i64 {
     (0..inputs).rev().find(has_weights).map_or(1, |last| last as i64 + 1)
 }
 
-/// Channels of a slice: as many as are written out at most, or half of them where that leaves out enough channels without weights.
+/// Channels of a slice: as many as are written out at most, or half of them where that leaves out enough channels
+/// without weights.
 pub fn slice_for(inputs: i64, block: i64, at_once: i64) -> i64 {
     let steps = MAX_STEPS * at_once;
     let most = block.min(steps);

@@ -1,13 +1,13 @@
 //! What a convolution multiplies.
 use numrsc_ir::kernel::Elem;
 
-/// What is multiplied.
+/// The kind of multiplication.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Numbers {
     Float,
-    /// Integers of 16 bits, two neighbouring channels at once, with weights of 8 or 16 bits.
+    /// 16-bit integers, two neighbouring channels per step (dot2), with weights of 8 or 16 bits.
     Dot2(Elem),
-    /// Integers of 8 bits without signs, four neighbouring channels at once, with weights of 8 bits.
+    /// Unsigned 8-bit integers, four neighbouring channels per step (dot4), with signed 8-bit weights.
     Dot4,
 }
 
@@ -32,7 +32,7 @@ impl Numbers {
         }
     }
 
-    /// Channels that are multiplied at once.
+    /// Channels per step.
     pub fn at_once(self) -> i64 {
         match self {
             Numbers::Float => 1,
@@ -50,5 +50,5 @@ impl Numbers {
     }
 }
 
-/// Channels of a block that are written out at most: with more of them, LLVM loads elements so early that registers run out.
+/// The largest unroll factor over channels of a block: with more, LLVM hoists loads until registers run out.
 pub const MAX_STEPS: i64 = 8;

@@ -1,13 +1,15 @@
-//! Transposed convolutions. With `s - 1` zeros between the elements of the operand, pixels of the result that are `s` apart see elements through the same
-//! taps, every `s`-th one: those with the same place in `0..s` are a *phase*, and a phase is a convolution of the operand without zeros. All phases of a
-//! pixel see almost the same elements, so they are done as one convolution with that many times the outputs, where a phase has zeros for the taps it lacks.
+//! Transposed convolutions. With `s - 1` zeros between the elements of the operand, pixels of the result that are `s`
+//! apart see elements through the same taps, every `s`-th one: those with the same place in `0..s` are a *phase*, and a
+//! phase is a convolution of the operand without zeros. All phases of a pixel see almost the same elements, so they are
+//! done as one convolution with that many times the outputs, where a phase has zeros for the taps it lacks.
 use numrsc_ir::{Dim, Func, Node, Op, Type};
 
 #[derive(Debug)]
 pub struct Phases {
     /// How many there are along each axis.
     spread: Vec<i64>,
-    /// Taps that some phase sees, how far they begin before the operand, and whether they may see more than the operand.
+    /// Taps that some phase sees, how far they begin before the operand, and whether they may see more than the
+    /// operand.
     pub window: Vec<i64>,
     pub low: Vec<Dim>,
     pub padded: bool,

@@ -1,5 +1,6 @@
-//! Winograd's transforms F(m x m, 3x3) along one axis. Filter and operand are polynomials, evaluated at 0, at pairs of points ±p and at infinity; the product of
-//! what they are there is transformed back. Everything follows from the pairs.
+//! Winograd's transforms F(m x m, 3x3) along one axis. Filter and operand are polynomials, evaluated at 0, at pairs of
+//! points ±p and at infinity; the product of what they are there is transformed back. Everything follows from the
+//! pairs.
 
 /// By the positive point of each pair.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -9,7 +10,8 @@ pub struct Transform(&'static [f64]);
 pub const ALL: [Transform; 2] = [
     // F(2x2, 3x3).
     Transform(&[1.0]),
-    // F(4x4, 3x3). The usual points 1 and 2 amplify errors 3.6 times as much as these, whose coefficients are exact as well.
+    // F(4x4, 3x3). The usual points 1 and 2 amplify errors 3.6 times as much as these, whose coefficients are exact as
+    // well.
     Transform(&[0.75, 1.5]),
 ];
 
@@ -32,8 +34,8 @@ impl Transform {
         self.inputs() * self.inputs()
     }
 
-    /// What the transforms can make of an error of rounding, relative to a sum of magnitudes: as if every product were rounded once, and all of these errors
-    /// added up. Long sums are off by less, as errors of either sign meet there.
+    /// The amplification of rounding errors by the transforms, relative to a sum of magnitudes: as if every product
+    /// were rounded once, and all errors added up. Long sums do better, as errors of either sign cancel there.
     pub fn error(self) -> f64 {
         let unit = |n: i64, k: i64| (0..n).map(|i| f64::from(u8::from(i == k))).collect::<Vec<_>>();
         let mut sum = |terms: &[(f64, f64)]| terms.iter().map(|(factor, x)| factor * x).sum();
@@ -53,7 +55,8 @@ impl Transform {
         most * most * f64::from(f32::EPSILON) / 2.0
     }
 
-    /// What the elements of a filter are multiplied with, by place: the filter's value there, over what the other two transforms leave out.
+    /// What the elements of a filter are multiplied with, by place: the filter's value there, over what the other two
+    /// transforms leave out.
     pub fn filter(self) -> Vec<[f64; 3]> {
         let squares: f64 = self.0.iter().map(|p| p * p).product();
         let mut rows = vec![[1.0 / squares, 0.0, 0.0]];
@@ -69,7 +72,7 @@ impl Transform {
         self.0.iter().copied().filter(move |&o| o != p)
     }
 
-    /// What a tile sees, transformed.
+    /// The transformed elements of a tile.
     pub fn input<T: Copy>(self, seen: &[T], combine: &mut Combine<'_, T>) -> Vec<T> {
         let every_second = |first: usize, factors: &[f64], combine: &mut Combine<'_, T>| {
             let terms: Vec<_> = factors.iter().enumerate().map(|(k, &c)| (c, seen[first + 2 * k])).collect();
@@ -90,7 +93,7 @@ impl Transform {
         values
     }
 
-    /// The outputs of a tile of what its transformed places hold.
+    /// The outputs of a tile, transformed back.
     pub fn output<T: Copy>(self, places: &[T], combine: &mut Combine<'_, T>) -> Vec<T> {
         let (first, last) = (places[0], places[places.len() - 1]);
         let pairs: Vec<[T; 2]> = places[1..places.len() - 1]

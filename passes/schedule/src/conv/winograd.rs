@@ -5,18 +5,19 @@ use numrsc_ir::Dim;
 /// Input and output channels from which on the transforms are paid for.
 pub const MIN_CHANNELS: [i64; 2] = [32, 16];
 
-/// Bytes of what is transformed at a time; tiles of a block at least, per place of them along an axis, and at most.
+/// Bytes of transformed elements per block; the smallest and the largest number of tiles of a block, per position along
+/// an axis.
 pub const BLOCK_BYTES: i64 = 800 << 10;
 
 pub const TILES: (i64, i64) = (6, 49);
 
-/// What it costs to transform a vector of a tile, in products of a vector.
+/// The cost of transforming a vector of a tile, in vector multiply-adds.
 pub const TRANSFORMING: i64 = 8;
 
 /// What is assumed of a size that only the run knows.
 pub const TYPICAL_SIZE: i64 = 64;
 
-/// Is a convolution better done this way?
+/// Is Winograd admissible and cheaper for a convolution?
 pub fn suits(conv: &BlockedConv) -> bool {
     let all = |list: &[i64], x: i64| list.iter().all(|&n| n == x);
     let few = |d: &Dim| d.as_const().is_some_and(|n| n < 4);
@@ -34,7 +35,7 @@ pub fn suits(conv: &BlockedConv) -> bool {
         && !conv.output.iter().any(few)
 }
 
-/// What a convolution costs, in products of a vector per image.
+/// The cost of a convolution, in vector multiply-adds per image.
 pub fn cost(conv: &BlockedConv, transform: Transform) -> i64 {
     let tiles = tile_count(conv, transform);
     let blocks = block_count(conv, transform, most_tiles(conv, transform));

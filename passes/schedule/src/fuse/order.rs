@@ -1,4 +1,4 @@
-//! Views that get a buffer although they could be read through: in the order that a product wants, its operand is read faster.
+//! Stores views that could be read through, where a product reads its operand faster in the stored order.
 use crate::{
     epilogue::Order,
     fuse::{Fuser, Need},
@@ -8,7 +8,7 @@ use crate::{
 use numrsc_facts::ops::{is_product, is_view};
 use numrsc_ir::{Dim, Op, Value, dim::Sym};
 
-/// Rows that are worth a tile of a product.
+/// The number of rows from which a tile pays.
 const MIN_ROWS: i64 = 4;
 
 /// How a view finds what it reads: variables for its index, and the tensor and the position in it.
@@ -40,7 +40,7 @@ impl Fuser<'_> {
         Order::of(&index, &of, &domain, &shape).is_some() && !self.func.results().contains(&x)
     }
 
-    /// Does a view put the rows of a product where no tile of several rows can go along them?
+    /// Does a view order the rows of a product so that tiles of several rows are impossible?
     fn scatters_rows(&mut self, v: Value) -> bool {
         let Some(rows) = self.rows_of_product(v) else { return false };
         let shape = self.shape(v);

@@ -1,5 +1,6 @@
-//! Maps and reductions over the same indices that one kernel computes, with a result each: what one of them computed, the next one has in a register. All of
-//! them happen where the last one would. What there is once per row, such as the range of its elements, goes into the kernel of the rows that read it.
+//! Siblings: stored maps and reductions over the same indices that one kernel computes (multi-output fusion). A result
+//! of one is in a register for the next. The kernel runs where the last one would. A value per row, such as the range
+//! of its elements, is computed in the kernel of the rows that read it.
 use crate::fuse::{Fuser, MAX_ROW};
 use numrsc_facts::{
     ops::is_statement,
@@ -8,20 +9,20 @@ use numrsc_facts::{
 use numrsc_ir::{Dim, Op, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Results that one kernel writes at most.
+/// The largest number of results of one kernel.
 const MAX_RESULTS: usize = 4;
 
-/// For each stored node that another one's kernel computes: that other one.
+/// For each stored node that is computed by the kernel of another one: that node.
 pub(super) type Leaders = BTreeMap<Value, Value>;
 
 struct Group {
     members: Vec<Value>,
-    /// Nothing else has read a member yet, so that all may still happen later.
+    /// No other node has read a member yet, so all may still be computed later.
     open: bool,
 }
 
 impl Fuser<'_> {
-    /// Find nodes that can share a kernel. Those that nothing but their kernel reads are not stored any more.
+    /// Finds siblings. Nodes that only their kernel reads are not stored any more.
     pub(super) fn siblings(&mut self, results: &[Value]) -> Leaders {
         let reads = self.reads();
         let mut groups: Vec<Group> = vec![];
@@ -70,7 +71,7 @@ impl Fuser<'_> {
             && !self.epilogues.contains_key(&v)
     }
 
-    /// The latest group whose kernel could compute a node, and would read less for it.
+    /// The latest group whose kernel could compute a node and would save reads.
     fn group_for(&mut self, v: Value, groups: &[Group], reads: &[BTreeSet<Value>]) -> Option<usize> {
         let shape = self.shape(v);
         let own = &reads[v.0 as usize];
@@ -94,7 +95,7 @@ impl Fuser<'_> {
         (0..groups.len()).rev().find(|&i| fits(self, &groups[i]))
     }
 
-    /// Does the element of a node at an index need members of a group at no other index than `domain`?
+    /// Does an element of a node depend on members of a group at no other index than `domain`?
     fn reads_in_place(
         &mut self,
         v: Value,
@@ -115,7 +116,7 @@ impl Fuser<'_> {
     }
 }
 
-/// The index of a row in what there is once per row, if the rows of a shape are few elements, or many.
+/// The index of a row in values per row, if the rows of a shape are short, or numerous.
 fn head_of_rows(of: &[Dim], shape: &[Dim], domain: &[Dim]) -> Option<Vec<Dim>> {
     let axes = of.iter().rposition(|d| *d != Dim::ONE)? + 1;
     let (rows, row) = shape.split_at_checked(axes)?;

@@ -1,4 +1,4 @@
-//! What running a fused function costs besides arithmetic.
+//! The cost of a fused function besides arithmetic: launches and bytes moved.
 use crate::{fuse::Fusion, product::swaps};
 use numrsc_facts::ops::is_view;
 use numrsc_ir::{Func, Op, Value};
@@ -13,11 +13,11 @@ pub struct Traffic {
 }
 
 impl Fusion {
-    /// The kernels of a function and the bytes they move. What is `free` is computed when compiling.
+    /// The launches of a function and the bytes they move. Nodes that are `free` are computed when compiling.
     pub fn traffic(&self, func: &Func, free: &dyn Fn(Value) -> bool) -> Traffic {
         let bytes = |v: Value| func.ty(v).as_tensor().map_or(0, numrsc_facts::sizes::bytes);
         let mut traffic = Traffic::default();
-        // What of each stored tensor a node wants: through a slice or gather, no more than that gives.
+        // The part of each stored tensor that a node reads: through a slice or gather, only the selected elements.
         let mut wants: Vec<BTreeMap<Value, u64>> = Vec::with_capacity(func.nodes().len());
         for (v, node) in func.values() {
             let mut of: BTreeMap<Value, u64> = BTreeMap::new();

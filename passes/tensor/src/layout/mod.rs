@@ -1,8 +1,10 @@
-//! Convolutions get their channels in blocks of one vector (or half of one, if they do not divide otherwise), and so does what lies between them. The blocked layout is nothing but another shape:
-//! `[n, c, space..]` becomes `[n, c / b, space.., b]`, and the conversions at the seams are a reshape and a transpose.
+//! Chooses the blocked layout: convolutions, and the nodes between them, get their channels in blocks of one vector (or
+//! half of one, if they do not divide otherwise). This is an ordinary shape: `[n, c, space..]` becomes `[n, c / b,
+//! space.., b]`, and the conversions at the seams are a reshape and a transpose.
 //!
-//! Which nodes are computed in blocks is a question of cost: the time that convolutions win against the bytes that are converted. It starts with all
-//! nodes that could be, and leaves out what only costs, node by node and then region by region.
+//! Which nodes are blocked is a question of cost: the time that convolutions save against the bytes that are converted.
+//! The search starts with all nodes that could be blocked and drops those that only cost, node by node, then component
+//! by component.
 mod rewrite;
 mod round;
 
@@ -11,13 +13,13 @@ use numrsc_ir::{Dim, Func, Machine, Op, Type, Value};
 use numrsc_schedule::conv;
 use rewrite::Rewrite;
 
-/// What is assumed of sizes that only the run knows.
+/// The assumed value of sizes that only the run knows.
 const TYPICAL_SIZE: i64 = 64;
 /// In hundredths of a nanosecond: what converting an element costs, and what blocks win per product.
 const CONVERT: i64 = 80;
 const PRODUCT_WON: i64 = 2;
 const DEPTHWISE_PRODUCT_WON: i64 = 10;
-/// How often the choice is gone through at most.
+/// The largest number of rounds over the nodes.
 const ROUNDS: usize = 8;
 
 /// The function with blocks of channels where they pay.
@@ -30,7 +32,7 @@ pub fn layout(func: &Func, cx: &Context) -> Result<Func> {
     Rewrite::new(&func, machine, &choice.blocked).run(&|f| layout(f, cx))
 }
 
-/// The function without the blocks that lowering has no kernels for.
+/// The function without the blocked convolutions for which there are no kernels.
 pub fn without_odd_blocks(func: &Func, machine: Machine) -> Result<Func> {
     let odd = |f: &Func| f.nodes().iter().any(|n| is_blocked(&n.op) && !conv::suits(f, n, machine));
     let nested = func.nodes().iter().any(|n| !n.op.bodies().is_empty());
@@ -77,7 +79,7 @@ struct BlockPlan<'f> {
     func: &'f Func,
     machine: Machine,
     users: Vec<Vec<Value>>,
-    /// What a convolution wins in blocks; nothing for all others.
+    /// The cost that a convolution saves when blocked; none for other nodes.
     won: Vec<i64>,
     blocked: Vec<bool>,
     /// Convolutions that take blocks without giving any.
@@ -108,7 +110,7 @@ impl<'f> BlockPlan<'f> {
         choice
     }
 
-    /// What a convolution wins by blocks, if it can have them.
+    /// The cost that a convolution saves when blocked, if it can be.
     fn won_by(&self, v: Value) -> Option<i64> {
         let node = self.func.node(v);
         let (out, _) = blockable(&node.ty, self.machine)?;
@@ -119,8 +121,8 @@ impl<'f> BlockPlan<'f> {
         Some(products.saturating_mul(if alone { DEPTHWISE_PRODUCT_WON } else { PRODUCT_WON }))
     }
 
-    /// Does a user want the blocks of an operand? Constants and what is repeated cost nothing in either form, and a convolution without blocks may
-    /// take either.
+    /// Does a user read an operand in blocks? Constants and broadcasts cost nothing in either form, and a plain
+    /// convolution may take either.
     fn wants_blocks(&self, user: Value, operand: Value) -> bool {
         if self.takes[user.0 as usize] && !self.blocked[user.0 as usize] {
             return self.blocked[operand.0 as usize];
@@ -134,7 +136,7 @@ impl<'f> BlockPlan<'f> {
             }
     }
 
-    /// What converting a node's result costs.
+    /// The cost of converting a node's result.
     fn cost(&self, v: Value) -> i64 {
         let node = self.func.node(v);
         let Some((shape, _)) = blockable(&node.ty, self.machine) else { return 0 };
@@ -151,7 +153,7 @@ impl<'f> BlockPlan<'f> {
         }
     }
 
-    /// The cost around a node.
+    /// The cost of the seams around a node.
     fn cost_around(&self, v: Value) -> i64 {
         let mut args = self.func.node(v).args.clone();
         args.sort_unstable();
@@ -160,7 +162,7 @@ impl<'f> BlockPlan<'f> {
         args.iter().map(|&a| self.cost(a)).sum::<i64>() + self.cost(v) + lost
     }
 
-    /// Leave out what costs less without blocks, from the end and from the beginning.
+    /// Drops nodes that cost less without blocks, from the end and from the beginning.
     fn improve(&mut self) {
         let all: Vec<usize> = (0..self.blocked.len()).filter(|&i| self.blocked[i]).collect();
         for _ in 0..ROUNDS {
@@ -181,7 +183,7 @@ impl<'f> BlockPlan<'f> {
         }
     }
 
-    /// Leave out connected nodes that together cost more than they win.
+    /// Drops connected components that cost more than they save.
     fn drop_regions_that_cost(&mut self) {
         let mut region: Vec<Option<usize>> = vec![None; self.blocked.len()];
         for start in 0..self.blocked.len() {

@@ -44,7 +44,8 @@ pub(super) fn takes_blocks(op: &Op, operand: Option<usize>) -> bool {
     }
 }
 
-/// A plain convolution in blocks, if there is a kernel for it. Channels of the operand that do not divide into blocks stay as they are.
+/// A plain convolution in blocks, if there is a kernel for it. Channels of the operand that do not divide into blocks
+/// stay as they are.
 pub(super) fn in_blocks(func: &Func, v: Value, machine: Machine) -> Option<Op> {
     let operand = blockable(func.ty(func.node(v).args[0]), machine);
     let (_, block) = blockable(&func.node(v).ty, machine)?;

@@ -8,10 +8,10 @@ use numrsc_ir::{
 };
 use numrsc_schedule::operands::product_operands;
 
-/// Products per output from which on a convolution pays for the conversion of its result.
+/// Products per output from which a convolution pays for converting its result.
 const MIN_DEPTH: usize = 64;
 
-/// The function with channels rounded up where convolutions want them.
+/// The function with padded channels where convolutions want them.
 pub(super) fn rounded(func: &Func, machine: Machine) -> Result<Func> {
     let mut round = Round::new(func, machine);
     if !round.wanted.contains(&true) {
@@ -34,7 +34,7 @@ pub(super) fn rounded(func: &Func, machine: Machine) -> Result<Func> {
     Ok(out.without_dead_nodes())
 }
 
-/// How many channels there are instead of so many, if that is better: fewer vectors, and not many channels more.
+/// The padded number of channels, if padding is better: fewer vectors, and not many more channels.
 pub(super) fn more(channels: i64, machine: Machine) -> Option<i64> {
     let vectors = |block: i64| (channels + block - 1) / block;
     let is_close = |block: i64| 3 * vectors(block) * block <= 4 * channels;
@@ -47,7 +47,7 @@ pub(super) fn more(channels: i64, machine: Machine) -> Option<i64> {
 struct Round<'f> {
     func: &'f Func,
     machine: Machine,
-    /// What the additional channels of a node hold, if it can have any.
+    /// The value in the padded channels of a node, if it can have any.
     filler: Vec<Option<Tensor>>,
     /// Which nodes have them.
     wanted: Vec<bool>,
@@ -102,7 +102,7 @@ impl<'f> Round<'f> {
         let number = |ty: &Type| Some(ty.as_tensor().ok()?.dtype).filter(|&d| d != DType::Str);
         let zero = |ty: &Type| number(ty).map(|dtype| Tensor::scalar(dtype, 0.0));
         let one = |x: &Tensor| x.to_f64s().first().copied();
-        // What becomes of equal numbers does not depend on how many there are, unless they are added up.
+        // Equal values stay equal, however many there are, unless they are added up.
         let combined =
             |f: ReduceFn| of(0).filter(|x| matches!(f, ReduceFn::Max | ReduceFn::Min) || one(x) == Some(0.0));
         match &node.op {
@@ -148,8 +148,8 @@ impl<'f> Round<'f> {
         self.constant(w).filter(|w| w.rank() >= 3 && !w.is_empty() && (w.dtype() == DType::F32 || is_narrow))
     }
 
-    /// Should a node have additional channels even if nobody wants them? Where nothing is left but channels, they cost nothing; and a convolution of
-    /// something that has no blocks gets none otherwise.
+    /// Should a node be padded even if no user wants that? Where only channels are left, padding costs nothing; and a
+    /// convolution of an operand without blocks cannot be blocked otherwise.
     fn starts_here(&self, v: Value, node: &Node) -> bool {
         if self.filler[v.0 as usize].is_none() {
             return false;

@@ -1,6 +1,7 @@
-//! Products of floats that were integers of 8 bits multiply the integers: `(q - z) * s` on both sides is one scale of a sum of integers. That sum is exact where floats are
-//! rounded, weights stay narrow, and machines multiply pairs of 16-bit integers as fast as one float, or four of 8 bits. Convolutions only where blocks of channels can follow, and
-//! contractions whose weights are packed: their kernels are the ones that pay.
+//! Float products of dequantised 8-bit integers become integer products: `(q - zero_point) * scale` on both sides is
+//! one scale of an integer sum. That sum is exact, weights stay narrow, and machines do 2 or 4 integer products per
+//! lane (dot2, dot4) in the time of one float product. Only convolutions whose channels can be blocked, and
+//! contractions with packed weights: their kernels profit.
 use crate::{
     layout::has_blocks,
     quantised::dot4::result_axis,
@@ -13,7 +14,7 @@ use numrsc_ir::{
 };
 use numrsc_schedule::product::packs;
 
-/// The function with integers in place of such floats.
+/// The function with such products computed on integers.
 pub fn dequantised_products(func: &Func, cx: &Context) -> Result<Func> {
     let machine = cx.machine;
     if !machine.dot2 {
@@ -25,7 +26,7 @@ pub fn dequantised_products(func: &Func, cx: &Context) -> Result<Func> {
     })
 }
 
-/// What `(q - zero) * scale` is of a tensor `q` of integers of 8 bits; there is one scale, or one for every index along an axis.
+/// `(q - zero) * scale` for a tensor `q` of 8-bit integers, with one scale, or one per index along an axis.
 struct Quantised {
     q: Value,
     zero: i64,
@@ -34,7 +35,7 @@ struct Quantised {
 }
 
 struct Operands {
-    /// Which one the weights are.
+    /// Which operand is the weights.
     at: usize,
     w: Quantised,
     x: Quantised,
@@ -42,7 +43,7 @@ struct Operands {
     axis: Option<i64>,
 }
 
-/// The operands of a product that can be one of integers.
+/// The operands of a product that can be computed on integers.
 fn operands(func: &Func, node: &Node, machine: Machine) -> Option<Operands> {
     let at = match &node.op {
         Op::Conv { groups: 1, in_block: 1, out_block: 1, .. } => 1,
@@ -68,7 +69,7 @@ fn operands(func: &Func, node: &Node, machine: Machine) -> Option<Operands> {
     (suits && x.axis.is_none() && i32::try_from(largest).is_ok()).then_some(Operands { at, w, x, axis })
 }
 
-/// A function of integers of 8 bits, if it is of that form for all 256 of them.
+/// Recognises a function of 8-bit integers that has this form for all 256 of them.
 fn quantised(func: &Func, v: Value) -> Option<Quantised> {
     let (Op::Map { f }, [q, scales @ ..]) = (&func.node(v).op, &func.node(v).args[..]) else { return None };
     let dtype = func.ty(*q).as_tensor().ok()?.dtype;
@@ -84,13 +85,13 @@ fn quantised(func: &Func, v: Value) -> Option<Quantised> {
     let zero = table.iter().position(|&x| x == 0.0)?;
     let scale = if zero + 1 < table.len() { table[zero + 1] } else { -table[zero - 1] };
     let is_linear = table.iter().enumerate().all(|(i, x)| (i as f32 - zero as f32) * scale == *x);
-    // What is scaled are the integers themselves: nothing is rounded before.
+    // The scale applies to the integers themselves: nothing was rounded before.
     let suits = if numbers.is_some() { scale == 1.0 } else { scale != 0.0 };
     let (scales, zero) = (numbers.unwrap_or(vec![scale]), dtype.int_range().0 as i64 + zero as i64);
     (is_linear && suits).then_some(Quantised { q: *q, zero, scales, axis })
 }
 
-/// Is the second operand nothing but a factor of the whole?
+/// Is the second operand only a factor of the result?
 fn is_scaled(f: &Scalar) -> bool {
     let steps = f.steps();
     let Some(Step::Call(Call { f: ScalarFn::Mul, args, .. })) = steps.last() else { return false };
@@ -110,7 +111,7 @@ fn along_one_axis(func: &Func, v: Value) -> Option<(Vec<f32>, Option<i64>)> {
     (is_finite && other.is_none()).then_some((numbers, axis))
 }
 
-/// What a map makes of all integers of 8 bits, and of 1 if it has another operand.
+/// The values of a map for all 8-bit integers, with 1 for a second operand.
 fn table(func: &Func, v: Value, dtype: DType, is_scaled: bool) -> Option<Vec<f32>> {
     let (low, high) = dtype.int_range();
     let all = Elems::Int((low..=high).collect());
@@ -145,7 +146,7 @@ impl Quantised {
 }
 
 impl Operands {
-    /// The product of the integers, times the scales.
+    /// The integer product, times the scales.
     fn multiplied(&self, new: &mut Rebuild<'_>, op: Op, node: &Node) -> Result<Value> {
         let mut args = [self.x.shifted(new)?; 2];
         args[self.at] = self.w.shifted(new)?;

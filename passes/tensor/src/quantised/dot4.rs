@@ -1,6 +1,7 @@
-//! Products of integers of 32 bits as ones of 8 bits, of which machines do four at once (`Machine::dot4`): constant weights with a sign, and rows without one. A row is
-//! `(u + low) - taken`, where `u` has 8 bits and what is taken away, a zero point as a rule, is the same along the depth. Then `Σ row * w = Σ u * w + (low - taken) * Σ w`: the sums of
-//! the weights are constants, all of it is exact, and it wraps around as before.
+//! Products of integers of 32 bits as ones of 8 bits, of which machines do four at once (`Machine::dot4`): constant
+//! weights with a sign, and rows without one. A row is `(u + low) - taken`, where `u` has 8 bits and what is taken
+//! away, a zero point as a rule, is the same along the depth. Then `Σ row * w = Σ u * w + (low - taken) * Σ w`: the
+//! sums of the weights are constants, all of it is exact, and it wraps around as before.
 use crate::{
     layout::has_blocks,
     quantised::narrow::{cast, constant, narrow_constant},
@@ -292,7 +293,8 @@ fn sums(weights: &Tensor, own: &[usize]) -> Tensor {
     Tensor::from_elems(DType::I32, shape, &Elems::Int(wrapped))
 }
 
-/// The axis of a product's result that an axis of an operand is, if it is neither summed over nor one that windows move along.
+/// The axis of a product's result that an axis of an operand is, if it is neither summed over nor one that windows move
+/// along.
 pub(crate) fn result_axis(func: &Func, node: &Node, operand: usize, axis: i64) -> Option<i64> {
     if matches!(node.op, Op::Conv { .. }) {
         return (axis == 0).then_some(operand as i64);

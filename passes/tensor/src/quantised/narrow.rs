@@ -1,5 +1,5 @@
-//! Products of integers of 32 bits whose operands need no more than 16 read them as such, where the machine multiplies pairs of these and adds up the products in
-//! one instruction, or no more than 8, where it does so with four. Nothing is rounded and nothing wraps around: the bits are the same.
+//! Narrows the operands of 32-bit integer products that provably fit 16 bits, for machines with dot products of two
+//! (dot2), or 8 bits, with dot products of four (dot4). Nothing is rounded or wraps: the bits are the same.
 use crate::{quantised::dot4::Dot4, rebuild::rebuild};
 use numrsc_facts::{Context, Result, ranges::fits};
 use numrsc_ir::{DType, Data, Env, Func, Node, Op, Scalar, ScalarFn, Tensor, Type, Value, eval_op};
@@ -31,7 +31,7 @@ enum Operand {
     Computed,
 }
 
-/// How the operands of a product are narrowed, if all can be, and the one that should be packed is a constant.
+/// How the operands of a product are narrowed, if all can be, and if the one to be packed is a constant.
 fn narrowed(func: &Func, node: &Node) -> Option<Vec<Operand>> {
     let weights = match node.op {
         Op::Contract { .. } => *node.args.iter().find(|a| packs(func, node, **a))?,
@@ -41,7 +41,7 @@ fn narrowed(func: &Func, node: &Node) -> Option<Vec<Operand>> {
     if !matches!(&node.ty, Type::Tensor(t) if t.dtype == DType::I32) {
         return None;
     }
-    // Panels are read vector by vector, and widened as they are; single elements are repeated as they are.
+    // Panels are loaded as vectors and widened; single elements are broadcast in their narrow type.
     let types = if packs(func, node, weights) { &[DType::I8, DType::I16][..] } else { &[DType::I16] };
     let operand = |&v: &Value| match constant(func, v) {
         Some(value) if v == weights => narrow_constant(&value, types).map(Operand::Constant),
