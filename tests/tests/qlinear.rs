@@ -1,7 +1,7 @@
 //! Quantised operators have ONNX Runtime's bits: random cases of `tests/corpus/quantised.py`, with `NUMRSC_LONG=1` 2,000 of each operator.
 use numrsc::{
     compile::Generator,
-    conformance::{self, Executor, Options, Reference},
+    conformance::{self, Executor, FolderOptions, Reference},
 };
 use numrsc_tests::{corpus, native};
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ fn folders() -> Vec<PathBuf> {
 fn equal(executor: &(dyn Executor + Sync)) {
     let folders = folders();
     let results =
-        conformance::run_all(&folders, None, |dir| conformance::run_folder(dir, executor, Options::default()));
+        conformance::run_all(&folders, None, |dir| conformance::run_folder(dir, executor, FolderOptions::default()));
     let named = folders.iter().zip(results).filter_map(|(folder, result)| {
         let operator = folder.parent()?.file_name()?.to_string_lossy().into_owned();
         Some(format!("{operator}/{}: {}", conformance::name(folder), result.err()?))
