@@ -217,7 +217,7 @@ fn the_loader_answers() {
     let place = Place::new();
     fs::write(place.path("model.onnx"), symbolic_model()).unwrap();
     let said = place.succeed(&["compile", "model.onnx", "--emit", "wasm"]);
-    assert!(said.contains("model.wasm") && said.contains("loader   model.js"), "{said}");
+    assert!(said.contains("model.wasm") && said.contains("with its loader model.js"), "{said}");
     assert_eq!(place.files(), ["model.js", "model.onnx", "model.wasm"]);
     let questions: Vec<&str> = QUESTIONS.iter().map(|(question, _)| *question).collect();
     let page = format!(

@@ -204,7 +204,7 @@ fn wrong_calls_are_told() {
         assert!(text(numrsc_run(null_mut(), null(), &raw const good, 1)).contains("null"));
         let names = [null::<c_char>()];
         assert!(text(numrsc_run(loaded.context, names.as_ptr(), &raw const good, 1)).contains("null"));
-        assert!(text(numrsc_run(loaded.context, null(), null(), 0)).contains("1 inputs"));
+        assert!(text(numrsc_run(loaded.context, null(), null(), 0)).contains("1 input "));
         assert!(text(numrsc_result(loaded.context, 0, null_mut())).contains("null"));
         assert!(text(numrsc_context_new(null(), 1, null_mut())).contains("null"));
     }

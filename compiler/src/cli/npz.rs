@@ -41,6 +41,10 @@ const WIDE: u32 = u32::MAX;
 fn entries(archive: &[u8]) -> Option<Vec<Entry<'_>>> {
     // The end of the directory is at the end of the file, but for a comment.
     let end = archive.windows(4).rposition(|bytes| bytes == b"PK\x05\x06")?;
+    let comment = usize::from(half(archive, end + 20)?);
+    if end + 22 + comment != archive.len() {
+        return None;
+    }
     let (mut count, mut at) = (u64::from(half(archive, end + 10)?), u64::from(word(archive, end + 16)?));
     if count == u64::from(u16::MAX) || at == u64::from(WIDE) {
         let wide_end = usize::try_from(long(archive, end.checked_sub(20)? + 8)?).ok()?;

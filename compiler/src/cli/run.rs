@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Fa
             )));
         }
         if args.backend == Some(Backend::Reference) {
-            given.fit_reference()?;
+            given.fit_reference(&[])?;
         }
         run_model(args, quiet)?
     };

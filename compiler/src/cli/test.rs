@@ -89,7 +89,8 @@ impl Args {
 
 pub(crate) fn run(args: &Args, given: &Given, quiet: bool) -> Result<Outcome, Failure> {
     if args.backend == Backend::Reference {
-        given.fit_reference()?;
+        // Tests run in parallel by any backend.
+        given.fit_reference(&["--jobs"])?;
     }
     let mut folders = Vec::new();
     for dir in &args.dirs {
