@@ -4,7 +4,7 @@
 //! taken apart would have to be found again. What the importer knows is used all the same: types, symbolic sizes and the elements of shape computations
 //! ([`import::facts`]), and the evaluator, for one node at a time.
 //!
-//! [`rules`] is the table of rewrites. They are tried until none applies; then the model is imported again, as what is new is known by then, until nothing changes.
+//! `rules.rs` is the table of rewrites. They are tried until none applies; then the model is imported again, as what is new is known by then, until nothing changes.
 mod check;
 mod compose;
 mod dedupe;
