@@ -70,7 +70,7 @@ fn example_size(model: &Model, name: &str) -> usize {
     let is_named =
         |dim| matches!(dim, Dim::Formula(text) if text.split(|c| !is_part_of_name(c)).any(|part| part == name));
     let first_only = model.manifest().inputs().all(|port| {
-        let rank = port.dims.map_or(0, |dims| dims.count());
+        let rank = port.dims.map_or(0, Iterator::count);
         port.dims.into_iter().flatten().enumerate().all(|(axis, dim)| !is_named(dim) || axis == 0 && rank > 1)
     });
     let batch = name.as_bytes().windows(5).any(|part| part.eq_ignore_ascii_case(b"batch"));
