@@ -35,6 +35,20 @@ macro_rules! ops {
         #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub enum Op { $( $(#[doc = $doc])+ $var { $($attr: $ty),* } ),* }
 
+        /// An operation without its attributes.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum OpKind { $( $var ),* }
+
+        impl OpKind {
+            /// The kind of the op called `name`.
+            pub fn named(name: &str) -> Option<OpKind> {
+                match name {
+                    $( $name => Some(OpKind::$var), )*
+                    _ => None,
+                }
+            }
+        }
+
         /// Every op, in table order.
         pub const OPS: &[OpInfo] = &[$( OpInfo {
             name: $name,

@@ -2,6 +2,10 @@
 //!
 //! Passes are pure functions from one IR to the next and know targets only as data. They are crates of their own, which
 //! use each other in one direction: `facts ← {scalar, schedule} ← {tensor, egraph, emit} ← pipeline`.
+
+// A new op may not get a default that nobody thought of: matches list all ops, or say why not.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 pub mod pipeline;
 
 pub use numrsc_egraph as egraph;

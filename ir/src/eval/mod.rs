@@ -195,7 +195,37 @@ fn tensor_op(op: &Op, args: &[&Data], env: &Env) -> Result<Tensor, String> {
         (Op::Window { f, size, strides, dilations, low, .. }, [x]) => {
             window::window(x, *f, size, [strides, dilations, &vec![1; size.len()], &numbers(low)], out)
         }
-        _ => Err(format!("`{op}` does not take {} operands", xs.len())),
+        (
+            Op::Param { .. }
+            | Op::Const { .. }
+            | Op::Iota { .. }
+            | Op::Size { .. }
+            | Op::Bind { .. }
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Broadcast { .. }
+            | Op::Slice { .. }
+            | Op::Pad { .. }
+            | Op::Gather { .. }
+            | Op::Scatter { .. }
+            | Op::Reduce { .. }
+            | Op::Scan { .. }
+            | Op::Arg { .. }
+            | Op::ArgSort { .. }
+            | Op::Compress { .. }
+            | Op::Contract { .. }
+            | Op::Conv { .. }
+            | Op::Window { .. }
+            | Op::If { .. }
+            | Op::Loop { .. }
+            | Op::Get { .. }
+            | Op::SeqMake { .. }
+            | Op::SeqLen {}
+            | Op::SeqAt { .. }
+            | Op::SeqInsert { .. }
+            | Op::SeqErase {},
+            _,
+        ) => Err(format!("`{op}` does not take {} operands", xs.len())),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Functions of attributes and types that rules use on their right side and in conditions. One that cannot tell gives
-//! `None`, and the rule does not fire.
+//! Functions of attributes and types that rules use on their right side and in conditions. One that cannot tell gives `None`, and the rule does not fire.
+#![allow(clippy::wildcard_enum_match_arm, reason = "no match is over ops, but over what is known of terms")]
 use crate::{
     rule::dims,
     term::{Fact, Known},

@@ -8,7 +8,7 @@ use numrsc_facts::{
     costs::instructions,
     sizes::{MANY, bytes, elements_of, product, size},
 };
-use numrsc_ir::{Dim, Machine, attr::Attr};
+use numrsc_ir::{Dim, Machine, attr::Attr, op::OpKind};
 use numrsc_schedule::fuse::Traffic;
 
 /// Launching a kernel.
@@ -63,22 +63,39 @@ impl CostModel {
         let bytes_in: u64 = operands.iter().filter_map(|k| k.tensor()).map(bytes).sum();
         let (elements, bytes_out) = (count(own), own.ty.as_tensor().map_or(0, bytes));
         let input = operands.first().and_then(|k| k.tensor());
-        match name {
-            "reshape" | "broadcast" | "slice" | "size" | "iota" => 2 * NOTHING,
-            // Strided elements are read one by one.
-            "transpose" => 2 * NOTHING + elements * 60,
-            "reduce" | "arg" => LAUNCH / 2 + input.map_or(0, |x| elements_of(x) * 160 / self.lanes),
-            "contract" => LAUNCH + self.contract(kids, own, bytes_in + bytes_out),
-            "conv" => LAUNCH + self.conv(kids, own, bytes_in + bytes_out),
-            "window" => {
+        let Some(kind) = OpKind::named(name) else { unreachable!("no op is called `{name}`") };
+        match kind {
+            OpKind::Reshape | OpKind::Broadcast | OpKind::Slice | OpKind::Size | OpKind::Iota => 2 * NOTHING,
+            // Elements that lie apart are read one by one.
+            OpKind::Transpose => 2 * NOTHING + elements * 60,
+            OpKind::Reduce | OpKind::Arg => LAUNCH / 2 + input.map_or(0, |x| elements_of(x) * 160 / self.lanes),
+            OpKind::Contract => LAUNCH + self.contract(kids, own, bytes_in + bytes_out),
+            OpKind::Conv => LAUNCH + self.conv(kids, own, bytes_in + bytes_out),
+            OpKind::Window => {
                 let taps = kids.get(2).and_then(|k| Vec::<i64>::from_leaf(k.leaf()?)).unwrap_or_default();
                 let reads = taps.iter().fold(elements, |n, &size| n.saturating_mul(size.max(1) as u64)).min(MANY);
                 LAUNCH + reads * 300 / self.lanes
             }
-            "argsort" => LAUNCH + elements * 20_000,
-            "scan" => LAUNCH + elements * 1_000,
+            OpKind::ArgSort => LAUNCH + elements * 20_000,
+            OpKind::Scan => LAUNCH + elements * 1_000,
             // Copies.
-            _ => LAUNCH + memory(bytes_out) + memory(bytes_in.min(2 * bytes_out)),
+            OpKind::Pad
+            | OpKind::Concat
+            | OpKind::Gather
+            | OpKind::Scatter
+            | OpKind::Compress
+            | OpKind::Param
+            | OpKind::Const
+            | OpKind::Bind
+            | OpKind::Map
+            | OpKind::If
+            | OpKind::Loop
+            | OpKind::Get
+            | OpKind::SeqMake
+            | OpKind::SeqLen
+            | OpKind::SeqAt
+            | OpKind::SeqInsert
+            | OpKind::SeqErase => LAUNCH + memory(bytes_out) + memory(bytes_in.min(2 * bytes_out)),
         }
     }
 

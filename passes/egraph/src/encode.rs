@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_STEPS: usize = 64;
 
 /// Can an e-graph hold this node?
+#[allow(clippy::wildcard_enum_match_arm, reason = "an op is a term if its attributes are leaves")]
 pub(super) fn is_encodable(func: &Func, v: Value) -> bool {
     let node = func.node(v);
     let tensor = |t: &Type| matches!(t, Type::Tensor(_));
@@ -27,7 +28,8 @@ pub(super) fn is_encodable(func: &Func, v: Value) -> bool {
     }
 }
 
-/// The terms of a function, and the class of each of its nodes, given the facts about its parameters.
+/// The terms of a function, and the class of each of its nodes. What is known of parameters is given.
+#[allow(clippy::wildcard_enum_match_arm, reason = "an op is encoded by its row of the table")]
 pub(super) fn encode(func: &Func, inputs: Vec<Known>, explain: bool) -> (Graph, Vec<Id>) {
     let graph = EGraph::new(Facts { inputs, log: Log::default() });
     let mut graph = if explain { graph.with_explanations_enabled() } else { graph };
@@ -186,6 +188,7 @@ impl Decoder<'_> {
         Ok(())
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "what has another place in a term is a fault of a rule")]
     fn leaf(&self, class: usize) -> Leaf {
         match self.term(class).0 {
             Term::Leaf(l) => l.clone(),
@@ -194,6 +197,7 @@ impl Decoder<'_> {
     }
 
     /// All calls of a group as one expression over the tensors they read.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "what is no number or call of an expression is an operand of it")]
     fn expression(&self, root: usize, groups: &BTreeMap<usize, usize>) -> (Scalar, Vec<Value>) {
         let mut steps: Vec<Step> = Vec::new();
         let mut args: Vec<Value> = Vec::new();

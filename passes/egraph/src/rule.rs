@@ -1,9 +1,9 @@
 //! Rules: one line each, written as text over the names of ops, scalar functions and attribute functions.
 //!
-//! `(transpose (transpose ?x ?p) ?q)`: ops with operands, then attributes. `(add ?x 1)`: scalar functions, numbers take
-//! the type of their neighbours. `(call ?f ?x ?y)`: any function of two operands. On the right side and in conditions,
-//! what is no op is an attribute function of `attrs.rs`. One applier serves all: a rule fires only where its conditions
-//! hold and its right side has the type of its left side.
+//! `(transpose (transpose ?x ?p) ?q)`: ops with operands, then attributes. `(add ?x 1)`: scalar functions, numbers take the type of their neighbours.
+//! `(call ?f ?x ?y)`: any function of two operands. On the right side and in conditions, what is no op is an attribute function of `attrs.rs`.
+//! One applier serves all: a rule fires only where its conditions hold and its right side has the type of its left side.
+#![allow(clippy::wildcard_enum_match_arm, reason = "no match is over ops, but over patterns and terms")]
 use crate::{
     attrs, sources,
     term::{Fact, Facts, Graph, Term, fact},

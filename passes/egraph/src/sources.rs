@@ -157,6 +157,7 @@ impl Sources {
     }
 
     /// Nodes that are found nowhere go to where their users are.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "all that is computed has data if an operand has")]
     fn hand_on(&mut self, graph: &Graph, region: &Func, index: &Index<'_>, places: &[Option<usize>]) {
         let n = region.nodes().len();
         let mut gone: Vec<Vec<Source>> = vec![vec![]; n];

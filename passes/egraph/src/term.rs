@@ -3,8 +3,10 @@
 //! An op is its operands followed by its attributes as leaves. A `map` is taken apart into one `call` per scalar function, so that rules see single
 //! functions however exporters grouped them; numbers inside expressions have no shape of their own. Constants are inputs of which it is known that they
 //! are constant: what is computed from them costs nothing, and the optimiser never looks at weights.
+#![allow(clippy::wildcard_enum_match_arm, reason = "no match is over ops, but over terms and what is known of them")]
 use crate::sources::Log;
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
+use numrsc_facts::ops::is_view;
 use numrsc_ir::{
     Data, Env, Leaf, Lit, Op, Scalar, ScalarFn, Tensor, TensorType, Type, eval_op,
     op::OPS,
@@ -177,10 +179,7 @@ fn op_fact(name: &'static str, kids: &[&Fact]) -> Option<Fact> {
         kids[..operands].iter().map(|k| if let Fact::Tensor(k) = k { Some(k) } else { None }).collect::<Option<_>>()?;
     let types: Vec<&Type> = known.iter().map(|k| &*k.ty).collect();
     let ty = Arc::new(op.infer(&types).ok()?);
-    let number = match op {
-        Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. } => known[0].number,
-        _ => None,
-    };
+    let number = if is_view(&op) { known[0].number } else { None };
     let moves = matches!(op.name(), "reshape" | "transpose" | "broadcast" | "slice" | "concat" | "pad");
     let all = |f: fn(&Known) -> bool| known.iter().all(|k| f(k));
     Some(Fact::Tensor(Known {

@@ -2,7 +2,7 @@
 use crate::{
     arg::Arg,
     contract::{Product, Right, RowNest},
-    element::{ElementEmitter, Local, Site},
+    element::{ElementEmitter, Local},
     entry::{Entry, Frame},
     epilogue::Finish,
     gemm::{block_of_rows, unit_index},
@@ -69,8 +69,7 @@ impl Pair<'_> {
         let Pair { attention, first, second, rights } = self;
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
-        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut em = ElementEmitter::new(&mut builder, &mut entry.state, &frame.scope, site);
+        let mut em = ElementEmitter::for_kernel(&mut builder, &mut entry.state, &frame.scope);
         let output = em.parameter(Ty::PTR, Arg::Output);
         let scratch = em.parameter(Ty::PTR, Arg::Scratch);
 
@@ -179,7 +178,7 @@ impl Pair<'_> {
         });
         let depths = &Dim::product(&first_sizes.depth) + &Dim::product(&sizes.columns);
         let work = &(&length * &(&depths + &Dim::Const(32))) * &Dim::Const(ceil_div(block, 8));
-        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+        let args = em.into_arguments();
         (Kernel { function: builder.finish("attention", vec![]), args, extent, work, in_place }, bytes)
     }
 }

@@ -2,7 +2,7 @@
 //! the depth (K).
 use crate::{
     arg::Arg,
-    element::{ElementEmitter, Local, Site, View},
+    element::{ElementEmitter, Local, View},
     entry::{Entry, Frame},
     epilogue::{Finish, Sink},
     gemm::Gemm,
@@ -75,8 +75,7 @@ enum Packed {
 /// Are elements contiguous along the operand's last free axis?
 fn consecutive(entry: &mut Entry, frame: &Frame<'_>, v: Value, axes: &Axes) -> bool {
     let mut builder = Builder::new(Kind::Kernel, &[]);
-    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut em = ElementEmitter::new(&mut builder, &mut entry.state, &frame.scope, site);
+    let mut em = ElementEmitter::for_kernel(&mut builder, &mut entry.state, &frame.scope);
     let shape = em.shape(v);
     let index: Vec<Dim> =
         shape.iter().map(|d| if *d == Dim::ONE { Dim::ZERO } else { Dim::sym(em.variable(d)) }).collect();
@@ -173,6 +172,7 @@ impl<'p> Product<'p> {
     }
 
     /// Prepare the second operand.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "constants are packed before the run, all else in it")]
     pub(super) fn right(&self, entry: &mut Entry, frame: &mut Frame<'_>) -> Result<Right> {
         let widened = widened_weight(frame.scope.func, self.right.0);
         let narrow = self.widening().map(|f| (frame.scope.dtype(self.right.0), f));
@@ -282,8 +282,7 @@ impl<'p> Product<'p> {
     /// The packed order, decided before the kernel exists.
     fn planned(&self, entry: &mut Entry, frame: &Frame<'_>) -> (Sizes, Panels) {
         let mut builder = Builder::new(Kind::Kernel, &[]);
-        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut em = ElementEmitter::new(&mut builder, &mut entry.state, &frame.scope, site);
+        let mut em = ElementEmitter::for_kernel(&mut builder, &mut entry.state, &frame.scope);
         let sizes = self.sizes_in(&mut em);
         let columns = self.column_loops(&mut em, &sizes, true);
         let panels = self.panels(&mut em, &sizes, &columns);
@@ -363,8 +362,7 @@ impl<'p> Product<'p> {
         let epilogue = self.epilogue;
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let range = [builder.params()[0], builder.params()[1]];
-        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut em = ElementEmitter::new(&mut builder, &mut entry.state, &frame.scope, site);
+        let mut em = ElementEmitter::for_kernel(&mut builder, &mut entry.state, &frame.scope);
         let output = em.parameter(Ty::PTR, Arg::Output);
         let sizes = self.sizes_in(&mut em);
         let [batch0, rows0, columns0, depth0] = sizes.any_index(&mut em);
@@ -404,7 +402,7 @@ impl<'p> Product<'p> {
             vec![]
         });
         let work = gemm.work();
-        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+        let args = em.into_arguments();
         Kernel { function: builder.finish("contract", vec![]), args, extent, work, in_place }
     }
 

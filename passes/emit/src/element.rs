@@ -57,8 +57,19 @@ pub(crate) struct Local {
     pub length: Dim,
 }
 
-/// The key of a computed element: node, index, lane, number of lanes.
-pub(crate) type Key = (Value, Vec<Dim>, u32, u32);
+/// Which lanes of a vector are being computed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum ComputedLanes {
+    /// All of them, or the only one.
+    All,
+    /// One alone, of this number.
+    One(u32),
+    /// What is the same in all of them, once.
+    Uniform,
+}
+
+/// The place of a computed element: node, index, lanes, number of lanes.
+pub(crate) type Key = (Value, Vec<Dim>, ComputedLanes, u32);
 
 pub(crate) struct ElementEmitter<'c> {
     pub b: &'c mut Builder,
@@ -73,8 +84,7 @@ pub(crate) struct ElementEmitter<'c> {
     pub lanes: u32,
     /// Loaded indices that differ from lane to lane.
     pub varying: BTreeMap<Sym, Vec<V>>,
-    /// 0 in a vector, or which lane alone is computed.
-    pub lane_number: u32,
+    pub computing: ComputedLanes,
     /// The product whose kernel this is, and the element of it (one per lane) that is being finished.
     pub given: Option<(Value, V)>,
     /// Nodes that the kernel currently keeps in scratch memory.
@@ -89,6 +99,21 @@ pub(crate) struct ElementEmitter<'c> {
 }
 
 impl<'c> ElementEmitter<'c> {
+    /// At the beginning of a kernel.
+    pub(crate) fn for_kernel(
+        b: &'c mut Builder,
+        state: &'c mut LowerState,
+        scope: &'c Scope<'c>,
+    ) -> ElementEmitter<'c> {
+        ElementEmitter::new(b, state, scope, Site::Kernel { args: vec![], pointers: HashMap::new() })
+    }
+
+    /// What the entry passes for the parameters of the kernel.
+    pub(crate) fn into_arguments(self) -> Vec<Arg> {
+        let Site::Kernel { args, .. } = self.site else { unreachable!("a kernel") };
+        args
+    }
+
     pub(crate) fn new(
         b: &'c mut Builder,
         state: &'c mut LowerState,
@@ -107,7 +132,7 @@ impl<'c> ElementEmitter<'c> {
             lane: None,
             lanes: 1,
             varying: BTreeMap::new(),
-            lane_number: 0,
+            computing: ComputedLanes::All,
             given: None,
             locals: HashMap::new(),
             outermost: 0,
@@ -267,7 +292,7 @@ impl<'c> ElementEmitter<'c> {
 
     /// The element of a node at an index, as a number in every lane.
     pub(crate) fn value(&mut self, v: Value, index: &[Dim]) -> V {
-        let key = (v, index.to_vec(), self.lane_number, self.lanes);
+        let key = (v, index.to_vec(), self.computing, self.lanes);
         if let Some(&x) = self.computed.get(&key)
             && self.b.is_visible(x)
         {
@@ -285,10 +310,10 @@ impl<'c> ElementEmitter<'c> {
         if let Some((product, x)) = self.given
             && product == v
         {
-            return match self.lane_number {
-                0 => x,
-                u32::MAX => self.b.extract(x, 0),
-                lane => self.b.extract(x, lane - 1),
+            return match self.computing {
+                ComputedLanes::All => x,
+                ComputedLanes::Uniform => self.b.extract(x, 0),
+                ComputedLanes::One(lane) => self.b.extract(x, lane),
             };
         }
         if self.is_stored(v) {
@@ -330,11 +355,30 @@ impl<'c> ElementEmitter<'c> {
             Op::Arg { f, axis, last } => self.chosen(args[0], *f, *axis as usize, *last, index),
             // A window over no axes is one element.
             Op::Window { .. } => self.value(args[0], index),
-            op => match self.view(op, args, index) {
-                Some((x, View::Index(index))) => self.value(x, &index),
-                Some((x, View::Position(p))) => self.load(x, &p),
-                None => unreachable!("`{op}` has a buffer"),
-            },
+            op @ (Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. }) => {
+                match self.view(op, args, index) {
+                    Some((x, View::Index(index))) => self.value(x, &index),
+                    Some((x, View::Position(p))) => self.load(x, &p),
+                    None => unreachable!("`{op}` is a view"),
+                }
+            }
+            Op::Param { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Scatter { .. }
+            | Op::Scan { .. }
+            | Op::ArgSort { .. }
+            | Op::Compress { .. }
+            | Op::Contract { .. }
+            | Op::Conv { .. }
+            | Op::If { .. }
+            | Op::Loop { .. }
+            | Op::Get { .. }
+            | Op::SeqMake { .. }
+            | Op::SeqLen {}
+            | Op::SeqAt { .. }
+            | Op::SeqInsert { .. }
+            | Op::SeqErase {} => unreachable!("`{}` has a buffer", node.op),
         }
     }
 
@@ -381,7 +425,8 @@ impl<'c> ElementEmitter<'c> {
         self.b.add(first, offsets)
     }
 
-    /// The stored operand that guards a long condition: where it is false, so is the condition.
+    /// The operand without which a long condition does not hold, if it is in memory.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "looks for conditions among the steps")]
     fn guard_of(&self, f: &Scalar, args: &[Value]) -> Option<usize> {
         if f.steps().len() < GUARDED_STEPS || self.lane.is_none() || !self.in_kernel() {
             return None;
@@ -428,7 +473,7 @@ impl<'c> ElementEmitter<'c> {
         let (x, indices) = (args[0], args[1]);
         let count = self.scope.shape(indices).len() - batch;
         let inner = [&index[..batch], &index[axis..axis + count]].concat();
-        let key = (v, inner.clone(), self.lane_number, self.lanes);
+        let key = (v, inner.clone(), self.computing, self.lanes);
         let known = self.loaded.get(&key).filter(|s| {
             let values = self.varying.get(*s).map(|v| v[0]).or_else(|| self.symbols.get(*s).copied());
             values.is_some_and(|v| self.b.is_visible(v))
@@ -494,6 +539,7 @@ impl<'c> ElementEmitter<'c> {
     }
 
     /// Write numbers to consecutive elements (one per lane) of a buffer of the given length.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "an index that is not consecutive is one per lane")]
     pub(crate) fn store(&mut self, dtype: DType, pointer: V, position: &Dim, length: &Dim, x: V) {
         let raw = scalar::encode(self.b, dtype, x);
         match self.index(position) {

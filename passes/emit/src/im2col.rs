@@ -2,7 +2,7 @@
 //! stays in its cache. A convolution that sees one element per channel (1x1) needs no copy.
 use crate::{
     arg::Arg,
-    element::{ElementEmitter, Site},
+    element::ElementEmitter,
     entry::{Entry, Frame},
     epilogue::Finish,
     gemm::{Gemm, once_per_block},
@@ -147,8 +147,7 @@ impl Im2col {
     fn direct(&self, state: &mut LowerState, frame: &Frame<'_>, epilogue: &Epilogue) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let range = [builder.params()[0], builder.params()[1]];
-        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut em = ElementEmitter::new(&mut builder, state, &frame.scope, site);
+        let mut em = ElementEmitter::for_kernel(&mut builder, state, &frame.scope);
         let output = em.parameter(Ty::PTR, Arg::Output);
         let (image, group) = (em.variable(&self.images), em.variable(&Dim::Const(self.groups)));
         let (row, column, depth) =
@@ -185,7 +184,7 @@ impl Im2col {
             vec![]
         });
         let work = gemm.work();
-        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+        let args = em.into_arguments();
         Kernel { function: builder.finish("conv_1x1", vec![]), args, extent, work, in_place }
     }
 
@@ -220,8 +219,7 @@ impl Im2col {
     fn packing(&self, state: &mut LowerState, frame: &Frame<'_>, epilogue: &Epilogue) -> (Kernel, Dim) {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
-        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut em = ElementEmitter::new(&mut builder, state, &frame.scope, site);
+        let mut em = ElementEmitter::for_kernel(&mut builder, state, &frame.scope);
         let output = em.parameter(Ty::PTR, Arg::Output);
         let scratch = em.parameter(Ty::PTR, Arg::Scratch);
         let tile = Tile::new(em.state.context.machine, self.dtype, &self.pixels());
@@ -309,7 +307,7 @@ impl Im2col {
         });
         let rows = self.group_outputs.as_const().map_or(most_rows, |n| n.min(most_rows));
         let work = &self.depth() * &Dim::Const(rows * (block / i64::from(lanes)));
-        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+        let args = em.into_arguments();
         (Kernel { function: builder.finish("conv", vec![]), args, extent, work, in_place }, bytes)
     }
 

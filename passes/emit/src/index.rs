@@ -1,5 +1,5 @@
 //! The values of symbolic indices: the same in every lane, or one for each.
-use crate::element::ElementEmitter;
+use crate::element::{ComputedLanes, ElementEmitter};
 use numrsc_ir::{
     Dim,
     dim::{Atom, Range, Sym},
@@ -85,7 +85,7 @@ impl ElementEmitter<'_> {
     /// Emits code for one lane alone: the loop variable has its value for that lane.
     pub(crate) fn in_lane<R>(&mut self, number: u32, f: impl FnOnce(&mut Self) -> R) -> R {
         let lane = self.lane.take().expect("there are lanes");
-        let (lanes, before) = (self.lanes, self.lane_number);
+        let (lanes, before) = (self.lanes, self.computing);
         let mut replaced: Vec<(Sym, Option<V>)> = Vec::new();
         let step = self.b.i64(i64::from(number));
         let at = self.b.add(lane.base, step);
@@ -98,7 +98,7 @@ impl ElementEmitter<'_> {
             replaced.push((s, old));
         }
         self.lanes = 1;
-        self.lane_number = number + 1;
+        self.computing = ComputedLanes::One(number);
         let r = f(self);
         for (s, old) in replaced {
             match old {
@@ -106,7 +106,7 @@ impl ElementEmitter<'_> {
                 None => self.symbols.remove(&s),
             };
         }
-        (self.lane, self.lanes, self.lane_number) = (Some(lane), lanes, before);
+        (self.lane, self.lanes, self.computing) = (Some(lane), lanes, before);
         r
     }
 
@@ -117,11 +117,11 @@ impl ElementEmitter<'_> {
             return f(self);
         }
         let (lane, lanes) = (self.lane.take(), self.lanes);
-        let before = self.lane_number;
+        let before = self.computing;
         self.lanes = 1;
-        self.lane_number = u32::MAX;
+        self.computing = ComputedLanes::Uniform;
         let r = f(self);
-        (self.lane, self.lanes, self.lane_number) = (lane, lanes, before);
+        (self.lane, self.lanes, self.computing) = (lane, lanes, before);
         r
     }
 }

@@ -1,4 +1,8 @@
 //! Emission: from a function of the tensor IR to kernels and an entry function of the kernel IR.
+
+// A new op may not get a default that nobody thought of: matches list all ops, or say why not.
+#![deny(clippy::wildcard_enum_match_arm)]
+
 mod arg;
 mod attention;
 mod blocked;

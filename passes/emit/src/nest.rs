@@ -175,11 +175,28 @@ impl ElementEmitter<'_> {
                 out.scalars_only = true;
                 out.work += 32;
             }
-            op => match self.view(op, args, index) {
-                Some((x, View::Index(at))) => self.reads(x, &at, out),
-                Some((x, View::Position(p))) => out.read(x, p),
-                None => unreachable!("`{op}` has a buffer"),
-            },
+            op @ (Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. }) => {
+                match self.view(op, args, index) {
+                    Some((x, View::Index(at))) => self.reads(x, &at, out),
+                    Some((x, View::Position(p))) => out.read(x, p),
+                    None => unreachable!("`{op}` is a view"),
+                }
+            }
+            Op::Param { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Scatter { .. }
+            | Op::Scan { .. }
+            | Op::ArgSort { .. }
+            | Op::Compress { .. }
+            | Op::If { .. }
+            | Op::Loop { .. }
+            | Op::Get { .. }
+            | Op::SeqMake { .. }
+            | Op::SeqLen {}
+            | Op::SeqAt { .. }
+            | Op::SeqInsert { .. }
+            | Op::SeqErase {} => unreachable!("`{}` has a buffer", node.op),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Kernels that compute every element of their result by itself.
 use crate::{
     arg::Arg,
-    element::{ElementEmitter, Site},
+    element::ElementEmitter,
     nest::{Lanes, Reads, fitting_lanes},
 };
 use numrsc_ir::{
@@ -228,8 +228,7 @@ impl Pointwise<'_> {
 pub(crate) fn kernel(name: &str, parts: &[Pointwise<'_>], state: &mut LowerState, scope: &Scope<'_>) -> Kernel {
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let (begin, end) = (builder.params()[0], builder.params()[1]);
-    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
+    let mut em = ElementEmitter::for_kernel(&mut builder, state, scope);
     let mut buffers: Vec<(Arg, V)> = vec![];
     let (mut extent, mut work, mut in_place) = (Dim::ZERO, Dim::ONE, vec![]);
     for part in parts {
@@ -260,7 +259,7 @@ pub(crate) fn kernel(name: &str, parts: &[Pointwise<'_>], state: &mut LowerState
         extent = &extent + &loops.extent;
         work = work.greater(&loops.work);
     }
-    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+    let args = em.into_arguments();
     Kernel { function: builder.finish(name, vec![]), args, extent, work, in_place }
 }
 

@@ -1,6 +1,6 @@
 //! Values computed from many elements: reductions, arg-extrema, windows.
 use crate::{
-    element::ElementEmitter,
+    element::{ComputedLanes, ElementEmitter},
     nest::{Lanes, Reads},
 };
 use numrsc_ir::{
@@ -31,8 +31,8 @@ impl ElementEmitter<'_> {
         }
         // The vector loop and its remainder must give the same result.
         let lanes = self.lanes;
-        let lane = if self.lane_number == 0 { u32::MAX } else { self.lane_number };
-        let key = (v, index.to_vec(), lane, 1);
+        let computing = if self.computing == ComputedLanes::All { ComputedLanes::Uniform } else { self.computing };
+        let key = (v, index.to_vec(), computing, 1);
         if let Some(&known) = self.computed.get(&key)
             && self.b.is_visible(known)
         {

@@ -1,10 +1,5 @@
 //! Running sums: along the axis in order, with the accumulator in a register; the other axes in parallel.
-use crate::{
-    arg::Arg,
-    element::{ElementEmitter, Site},
-    pointwise::Kernel,
-    reduce::Sum,
-};
+use crate::{arg::Arg, element::ElementEmitter, pointwise::Kernel, reduce::Sum};
 use numrsc_ir::{
     Dim, Op, Value,
     kernel::{Kind, Ty, build::Builder},
@@ -14,7 +9,6 @@ use numrsc_schedule::{
     index::{linear, unravel},
     state::LowerState,
 };
-use std::collections::HashMap;
 
 pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Kernel {
     let node = scope.func.node(v);
@@ -22,8 +16,7 @@ pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Ker
     let (x, axis) = (node.args[0], *axis as usize);
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let range = [builder.params()[0], builder.params()[1]];
-    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
+    let mut em = ElementEmitter::for_kernel(&mut builder, state, scope);
     let output = em.parameter(Ty::PTR, Arg::Output);
     let (shape, dtype) = (em.shape(x), em.dtype(x));
     let mut others = shape.clone();
@@ -49,7 +42,7 @@ pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Ker
         });
         vec![]
     });
-    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+    let args = em.into_arguments();
     let work = &n * &Dim::Const(8);
     Kernel { function: builder.finish("scan", vec![]), args, extent, work, in_place: vec![] }
 }

@@ -1,17 +1,11 @@
-//! Scatter (rows combined into rows given by indices) and the indices of set elements: both in order.
-use crate::{
-    arg::Arg,
-    element::{ElementEmitter, Site},
-    pointwise::Kernel,
-    reduce::Sum,
-};
+//! Rows combined into rows named by indices, and the indices of set elements: both in order.
+use crate::{arg::Arg, element::ElementEmitter, pointwise::Kernel, reduce::Sum};
 use numrsc_ir::{
     DType, Dim, Op, ReduceFn, ScatterFn, Value,
     kernel::{Binary, Convert, Elem, Kind, Ty, V, build::Builder},
 };
 use numrsc_scalar as scalar;
 use numrsc_schedule::{fuse::Scope, index::unravel, state::LowerState};
-use std::collections::HashMap;
 
 /// Columns per unit of the extent: every thread does all rows of its columns, so the order of updates is kept.
 const COLUMNS: i64 = 64;
@@ -23,8 +17,7 @@ pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Ker
     let (indices, updates) = (node.args[1], node.args[2]);
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let range = [builder.params()[0], builder.params()[1]];
-    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
+    let mut em = ElementEmitter::for_kernel(&mut builder, state, scope);
     let output = em.parameter(Ty::PTR, Arg::Output);
     let (shape, update_shape, dtype) = (em.shape(v), em.shape(updates), em.dtype(v));
     let width = Dim::product(&shape[1..]);
@@ -59,7 +52,7 @@ pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Ker
         });
         vec![]
     });
-    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+    let args = em.into_arguments();
     let (extent, work) = (width.ceil_div(&Dim::Const(COLUMNS)), &rows * &Dim::Const(COLUMNS * 4));
     Kernel { function: builder.finish("scatter", vec![]), args, extent, work, in_place: vec![] }
 }
@@ -86,8 +79,7 @@ fn load(em: &mut ElementEmitter<'_>, dtype: DType, pointer: V, place: &Dim) -> V
 /// The indices of the set elements of a mask; their number goes to `found`.
 pub(crate) fn compress(state: &mut LowerState, scope: &Scope<'_>, mask: Value, found: V) -> Kernel {
     let mut builder = Builder::new(Kind::Kernel, &[]);
-    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
+    let mut em = ElementEmitter::for_kernel(&mut builder, state, scope);
     let output = em.parameter(Ty::PTR, Arg::Output);
     let count_pointer = em.parameter(Ty::PTR, Arg::Entry(found));
     let n = em.shape(mask)[0].clone();
@@ -106,6 +98,6 @@ pub(crate) fn compress(state: &mut LowerState, scope: &Scope<'_>, mask: Value, f
         vec![em.b.add(inside[0], one)]
     });
     em.b.store(count_pointer, low, count[0]);
-    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+    let args = em.into_arguments();
     Kernel { function: builder.finish("compress", vec![]), args, extent: Dim::ONE, work: Dim::ONE, in_place: vec![] }
 }

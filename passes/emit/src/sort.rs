@@ -1,10 +1,5 @@
 //! Sorting: indices along an axis by a stable merge sort from the bottom up, line by line.
-use crate::{
-    arg::Arg,
-    element::{ElementEmitter, Site},
-    pointwise::Kernel,
-    reduce::less,
-};
+use crate::{arg::Arg, element::ElementEmitter, pointwise::Kernel, reduce::less};
 use numrsc_ir::{
     DType, Dim, Op, ScalarFn, Value,
     dtype::Class,
@@ -16,7 +11,6 @@ use numrsc_schedule::{
     index::{linear, unravel},
     state::LowerState,
 };
-use std::collections::HashMap;
 
 pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Kernel {
     let node = scope.func.node(v);
@@ -24,8 +18,7 @@ pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Ker
     let (x, axis) = (node.args[0], *axis as usize);
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
-    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
+    let mut em = ElementEmitter::for_kernel(&mut builder, state, scope);
     let output = em.parameter(Ty::PTR, Arg::Output);
     let scratch = em.parameter(Ty::PTR, Arg::Scratch);
     let shape = em.shape(x);
@@ -69,7 +62,7 @@ pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Ker
         });
         vec![]
     });
-    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+    let args = em.into_arguments();
     let work = &n * &Dim::Const(64);
     Kernel { function: builder.finish("argsort", vec![]), args, extent, work, in_place: vec![] }
 }

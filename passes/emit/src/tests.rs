@@ -23,6 +23,7 @@ pub(super) const MACHINE: Machine = Machine::SSE2;
 const SIZE: i64 = 13;
 
 /// Negate a tensor, reading and writing that many elements too far; the messages of failures with it.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the kernel of the test has no other arguments")]
 fn negate(
     read: i64,
     write: i64,

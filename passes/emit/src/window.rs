@@ -3,7 +3,7 @@
 //! im2col does not pay.
 use crate::{
     arg::Arg,
-    element::{ElementEmitter, Site},
+    element::ElementEmitter,
     epilogue::{Finish, Sink},
     nest::Lanes,
     pointwise::Kernel,
@@ -17,7 +17,6 @@ use numrsc_ir::{
 };
 use numrsc_scalar as scalar;
 use numrsc_schedule::{epilogue::Epilogue, fuse::Scope, index::unravel, state::LowerState};
-use std::collections::HashMap;
 
 /// Windows up to this long are unrolled along the last axis, and along all axes if they have at most that many taps.
 const WRITTEN_OUT: i64 = 8;
@@ -73,8 +72,7 @@ pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, epilogue: &Epilo
     let windows = Windows::new(state, scope, v);
     let mut builder = Builder::new(Kind::Kernel, &[]);
     let range = [builder.params()[0], builder.params()[1]];
-    let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-    let mut em = ElementEmitter::new(&mut builder, state, scope, site);
+    let mut em = ElementEmitter::for_kernel(&mut builder, state, scope);
     let output = em.parameter(Ty::PTR, Arg::Output);
     let shape = em.shape(v);
     let axes: Vec<Sym> = shape.iter().map(|n| em.variable(n)).collect();
@@ -93,7 +91,7 @@ pub(crate) fn kernel(state: &mut LowerState, scope: &Scope<'_>, epilogue: &Epilo
     });
     let each: i64 = windows.taps.iter().product();
     let work = &line * &Dim::Const(1 + each / 2);
-    let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+    let args = em.into_arguments();
     let name = scope.func.node(v).op.name();
     Kernel { function: builder.finish(format!("{name}_lines"), vec![]), args, extent, work, in_place }
 }
@@ -142,6 +140,7 @@ fn over_taps(
 }
 
 impl Windows {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "`product` gives convolutions and windows")]
     fn new(state: &mut LowerState, scope: &Scope<'_>, v: Value) -> Windows {
         let node = scope.func.node(v);
         let x = node.args[0];

@@ -1,7 +1,8 @@
 //! What there is to know of constants.
 use numrsc_ir::{DType, Lit, Tensor};
 
-/// The value that all elements share.
+/// The one number that all elements are.
+#[allow(clippy::wildcard_enum_match_arm, reason = "all types have bits")]
 pub fn one_number(value: &Tensor) -> Option<Lit> {
     if value.dtype() == DType::Str || value.is_empty() {
         return None;
@@ -36,6 +37,7 @@ pub fn scalar_literal(value: &Tensor) -> Option<Lit> {
 }
 
 /// Has a tensor neither infinities nor NaN?
+#[allow(clippy::wildcard_enum_match_arm, reason = "integers are finite")]
 pub fn is_finite(t: &Tensor) -> bool {
     match t.dtype() {
         // Weights: without decoding each into something wider.

@@ -2,6 +2,7 @@
 use numrsc_ir::{Func, Op, Type, Value};
 
 /// Does a body never end its loop?
+#[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
 pub fn goes_on(body: &Func) -> bool {
     match &body.node(body.results()[0]).op {
         Op::Param { index, .. } => *index == 1,

@@ -41,6 +41,7 @@ fn dtype_of(func: &Func, v: Value) -> Option<DType> {
     func.ty(v).as_tensor().ok().map(|t| t.dtype)
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "nothing is known of the results of other ops")]
 fn bounds(func: &Func, v: Value, depth: usize) -> Option<Bounds> {
     let node = func.node(v);
     let any = dtype_of(func, v).and_then(of_type);
@@ -59,6 +60,7 @@ fn bounds(func: &Func, v: Value, depth: usize) -> Option<Bounds> {
     found.or(any)
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "nothing is known of the results of other functions")]
 fn bounds_of_map(func: &Func, f: &Scalar, args: &[Value], depth: usize) -> Option<Bounds> {
     let dtypes: Vec<DType> = args.iter().map(|&a| dtype_of(func, a)).collect::<Option<_>>()?;
     let types = f.types(&dtypes).ok()?;

@@ -76,6 +76,7 @@ pub struct Scope<'f> {
 }
 
 impl Scope<'_> {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "asked of tensors only")]
     pub fn dtype(&self, v: Value) -> DType {
         match self.func.ty(v) {
             Type::Tensor(t) => t.dtype,
@@ -83,6 +84,7 @@ impl Scope<'_> {
         }
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "asked of tensors only")]
     pub fn shape(&self, v: Value) -> &[Dim] {
         match self.func.ty(v) {
             Type::Tensor(t) => &t.shape,
@@ -287,6 +289,7 @@ impl<'f> Fuser<'f> {
         shape.iter().map(|d| if *d == Dim::ONE { Dim::ZERO } else { self.variable(d) }).collect()
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "only tensors have a shape")]
     pub(super) fn shape(&mut self, v: Value) -> Vec<Dim> {
         match self.func.ty(v) {
             Type::Tensor(t) => t.shape.iter().map(|d| self.state.size(d)).collect(),
@@ -334,7 +337,8 @@ impl<'f> Fuser<'f> {
         }
     }
 
-    /// The index at which a kernel reads an operand of its root.
+    /// The index at which a kernel wants an operand of its root.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "a kernel runs over its result unless its op says otherwise")]
     fn domain_index(&mut self, root: Value, operand: usize, v: Value) -> Vec<Dim> {
         let shape = self.shape(root);
         match &self.func.node(root).op {
@@ -374,7 +378,8 @@ impl<'f> Fuser<'f> {
         index
     }
 
-    /// The index at which a node without a buffer reads its operand.
+    /// The index at which a node that is computed on the spot wants its operand.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "only views and what is listed have no buffers")]
     pub(super) fn operand_index(&mut self, user: Value, operand: usize, index: &[Dim]) -> Vec<Dim> {
         let node = self.func.node(user);
         let v = node.args[operand];
@@ -397,6 +402,10 @@ impl<'f> Fuser<'f> {
         }
     }
 
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "the second match lists all ops, the others ask about those that are left"
+    )]
     fn decide(&mut self, v: Value, is_result: bool) -> bool {
         let node = self.func.node(v);
         let at = v.0 as usize;
@@ -421,14 +430,32 @@ impl<'f> Fuser<'f> {
         }
         match &node.op {
             Op::Size { .. } | Op::Iota { .. } => return self.needs[at] != Need::Elements,
-            op if is_view(op) => {
+            Op::Reshape { .. } | Op::Transpose { .. } | Op::Broadcast { .. } | Op::Slice { .. } => {
                 return self.wanted[at].iter().flatten().any(is_involved)
                     || self.is_stored_in_order(v)
                     || self.starts_loops(v);
             }
             Op::Map { .. } | Op::Gather { .. } | Op::Reduce { .. } => {}
-            op if is_product(op) => return !self.becomes_part(v),
-            _ => return true,
+            Op::Contract { .. } | Op::Conv { .. } => return !self.becomes_part(v),
+            Op::Window { size, .. } => return size.is_empty() || !self.becomes_part(v),
+            Op::Param { .. }
+            | Op::Const { .. }
+            | Op::Bind { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Scatter { .. }
+            | Op::Scan { .. }
+            | Op::Arg { .. }
+            | Op::ArgSort { .. }
+            | Op::Compress { .. }
+            | Op::If { .. }
+            | Op::Loop { .. }
+            | Op::Get { .. }
+            | Op::SeqMake { .. }
+            | Op::SeqLen {}
+            | Op::SeqAt { .. }
+            | Op::SeqInsert { .. }
+            | Op::SeqErase {} => return true,
         }
         let found = self.needs[at] == Need::Some && matches!(node.op, Op::Gather { .. });
         if self.needs[at] != Need::Elements && !found {
@@ -474,7 +501,8 @@ impl<'f> Fuser<'f> {
         !uses.is_empty() && uses.iter().all(|u| self.widens(u.0))
     }
 
-    /// Is recomputing a node in several kernels as good as storing it: light, and with no more bytes read?
+    /// Would several kernels read no more if each of them computed a node from what is in memory anyway, and with little work?
+    #[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
     fn is_as_good_as_stored(&self, v: Value) -> bool {
         let node = self.func.node(v);
         let bytes = |v: &Value| self.func.ty(*v).as_tensor().map_or(0, bytes);
@@ -493,7 +521,8 @@ impl<'f> Fuser<'f> {
             && self.roots[v.0 as usize].iter().all(|&root| !in_inner_loop(root) || self.repeats_nothing(v, root))
     }
 
-    /// The work per element of a node, if it depends on inputs and constants only through lookups and light functions.
+    /// The work to compute an element of a node, if all it takes are lookups and light functions of inputs and constants.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
     fn work_from_inputs(&self, v: Value) -> Option<i64> {
         let node = self.func.node(v);
         let own = match &node.op {
@@ -533,7 +562,8 @@ impl<'f> Fuser<'f> {
         Order::of(&index, &shape, &domain, &root_shape)
     }
 
-    /// Is a node the initial state of several loops? Then they read the same memory, and need no copy.
+    /// Is a node what all states of several loops begin with? Then they read the same memory, and have nothing to fill.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
     fn starts_loops(&self, v: Value) -> bool {
         let uses = &self.uses[v.0 as usize];
         let starts = |&(user, _): &(Value, usize)| match &self.func.node(user).op {
@@ -672,13 +702,56 @@ fn is_involved(index: &Dim) -> bool {
 fn need(op: &Op, operand: usize) -> Need {
     match op {
         Op::Contract { .. } | Op::Window { .. } | Op::ArgSort { .. } => Need::View,
-        Op::Conv { .. } => Need::Buffer,
-        Op::Gather { .. } if operand == 0 => Need::Some,
+        Op::Conv { .. } | Op::SeqMake { .. } => Need::Buffer,
+        Op::Gather { .. } => {
+            if operand == 0 {
+                Need::Some
+            } else {
+                Need::Elements
+            }
+        }
         // How often, whether at all, and the states before the first round.
-        Op::Loop { states, .. } if operand < 2 + *states as usize => Need::Elements,
-        Op::If { .. } | Op::Loop { .. } if operand > 0 => Need::Buffer,
-        Op::SeqMake { .. } => Need::Buffer,
-        Op::SeqInsert { .. } if operand == 2 => Need::Buffer,
-        _ => Need::Elements,
+        Op::Loop { states, .. } => {
+            if operand < 2 + *states as usize {
+                Need::Elements
+            } else {
+                Need::Buffer
+            }
+        }
+        Op::If { .. } => {
+            if operand == 0 {
+                Need::Elements
+            } else {
+                Need::Buffer
+            }
+        }
+        Op::SeqInsert { .. } => {
+            if operand == 2 {
+                Need::Buffer
+            } else {
+                Need::Elements
+            }
+        }
+        Op::Param { .. }
+        | Op::Const { .. }
+        | Op::Iota { .. }
+        | Op::Size { .. }
+        | Op::Bind { .. }
+        | Op::Map { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Broadcast { .. }
+        | Op::Slice { .. }
+        | Op::Pad { .. }
+        | Op::Concat { .. }
+        | Op::Scatter { .. }
+        | Op::Reduce { .. }
+        | Op::Scan { .. }
+        | Op::Arg { .. }
+        | Op::Compress { .. }
+        | Op::Get { .. }
+        | Op::SeqLen {}
+        | Op::SeqAt { .. }
+        | Op::SeqErase {} => Need::Elements,
     }
 }

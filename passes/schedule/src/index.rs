@@ -92,7 +92,8 @@ pub fn is_below(x: &Dim, limit: &Dim, extents: &HashMap<Sym, Dim>) -> bool {
     largest.at_most(&(limit - &Dim::ONE)) == Some(true)
 }
 
-/// Does the expression grow with every variable, starting at 0 or more?
+/// Does the expression grow with every variable, from no less than 0?
+#[allow(clippy::wildcard_enum_match_arm, reason = "asks for one kind of atom")]
 fn grows(x: &Dim) -> bool {
     let factor = |f: &Atom| match f {
         Atom::Sym(s) => Range::of_sym(s).low >= 0,
@@ -103,6 +104,7 @@ fn grows(x: &Dim) -> bool {
 }
 
 /// A number that a variable is divided by, in a quotient by itself.
+#[allow(clippy::wildcard_enum_match_arm, reason = "asks for one kind of atom")]
 pub fn divisor(x: &Dim, var: &Sym) -> Option<i64> {
     x.terms().iter().flat_map(|t| &t.factors).find_map(|f| match f {
         Atom::FloorDiv(x, y) if x.as_sym() == Some(var) => y.as_const(),
@@ -110,7 +112,8 @@ pub fn divisor(x: &Dim, var: &Sym) -> Option<i64> {
     })
 }
 
-/// Does a loop variable occur inside anything but a sum of products?
+/// Does the expression hold a variable of a loop inside anything but a sum of products?
+#[allow(clippy::wildcard_enum_match_arm, reason = "all other atoms have operands")]
 pub fn is_tangled(x: &Dim, extents: &HashMap<Sym, Dim>) -> bool {
     x.terms().iter().flat_map(|t| &t.factors).any(|f| match f {
         Atom::Sym(_) => false,
@@ -146,6 +149,7 @@ pub fn linear_in(x: &Dim, sym: &Sym) -> Option<(Dim, Dim)> {
 }
 
 /// Where a view reads its operand of shape `of`.
+#[allow(clippy::wildcard_enum_match_arm, reason = "an op is no view unless it is listed")]
 pub fn view_index(
     op: &Op,
     of: &[Dim],

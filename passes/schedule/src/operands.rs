@@ -5,7 +5,8 @@ use numrsc_ir::{DType, Func, Node, Op, Scalar, ScalarFn, Value, scalar::Step};
 /// Longer expressions are computed once, not at every load.
 const MAX_STEPS: usize = 6;
 
-/// Is a node a simple function of one narrower tensor, read only as the second operand of products?
+/// Is a node a simple function of one narrower tensor, wanted only as the second operand of products?
+#[allow(clippy::wildcard_enum_match_arm, reason = "any user may pack what it reads")]
 pub fn is_widened_weight(func: &Func, v: Value) -> bool {
     let node = func.node(v);
     let (Op::Map { f }, [x]) = (&node.op, &node.args[..]) else { return false };

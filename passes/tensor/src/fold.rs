@@ -57,7 +57,27 @@ impl Folder<'_> {
             // These name sizes, which others may ask for.
             Op::Param { .. } | Op::Bind { .. } | Op::Compress { .. } | Op::SeqAt { .. } | Op::SeqLen {} => return None,
             Op::If { .. } | Op::Loop { .. } | Op::Get { .. } => return None,
-            _ => {}
+            Op::Iota { .. }
+            | Op::Size { .. }
+            | Op::Map { .. }
+            | Op::Reshape { .. }
+            | Op::Transpose { .. }
+            | Op::Broadcast { .. }
+            | Op::Slice { .. }
+            | Op::Pad { .. }
+            | Op::Concat { .. }
+            | Op::Gather { .. }
+            | Op::Scatter { .. }
+            | Op::Reduce { .. }
+            | Op::Scan { .. }
+            | Op::Arg { .. }
+            | Op::ArgSort { .. }
+            | Op::Contract { .. }
+            | Op::Conv { .. }
+            | Op::Window { .. }
+            | Op::SeqMake { .. }
+            | Op::SeqInsert { .. }
+            | Op::SeqErase {} => {}
         }
         let args: Vec<&Tensor> = node.args.iter().map(|a| self.known.get(a)).collect::<Option<_>>()?;
         let elements = ty.static_shape().and_then(|s| numrsc_ir::tensor::count(&s))?;
@@ -99,6 +119,7 @@ impl Folder<'_> {
         Ok(at)
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "ops without functions in them are placed as they are")]
     fn place_node(&mut self, v: Value, op: &Op) -> Result<Value> {
         let mut args = self.func.node(v).args.clone();
         // Nested functions hold the constants that they captured, and are folded as well. `first` is the first capture.
@@ -190,7 +211,33 @@ fn steps(op: &Op, args: &[&Tensor], elements: usize) -> usize {
         Op::Contract { a_sum, .. } => a_sum.iter().map(|&a| args[0].shape()[a as usize]).product(),
         Op::Conv { .. } => args[1].shape()[1..].iter().product(),
         Op::Window { size, .. } => size.iter().fold(1, |n, &s| n.saturating_mul(s as usize)),
-        _ => 1,
+        Op::Param { .. }
+        | Op::Const { .. }
+        | Op::Iota { .. }
+        | Op::Size { .. }
+        | Op::Bind { .. }
+        | Op::Map { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Broadcast { .. }
+        | Op::Slice { .. }
+        | Op::Pad { .. }
+        | Op::Concat { .. }
+        | Op::Gather { .. }
+        | Op::Scatter { .. }
+        | Op::Reduce { .. }
+        | Op::Scan { .. }
+        | Op::Arg { .. }
+        | Op::ArgSort { .. }
+        | Op::Compress { .. }
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Get { .. }
+        | Op::SeqMake { .. }
+        | Op::SeqLen {}
+        | Op::SeqAt { .. }
+        | Op::SeqInsert { .. }
+        | Op::SeqErase {} => 1,
     };
     elements.saturating_mul(each)
 }

@@ -54,8 +54,8 @@ fn scaled(func: &Func, node: &Node, place: usize) -> Option<Scaled> {
     (!is_wanted_elsewhere).then(|| Scaled { place, weights: scaled, f: with_step(f, product, sum) })
 }
 
-/// The step that multiplies an operand by another one, which operand that is, and the step of the first, if that is all
-/// that is done with it.
+/// The step that multiplies an operand by another one, which operand that is, and the step of the first, if that is all that is done with it.
+#[allow(clippy::wildcard_enum_match_arm, reason = "recognises a product; any other step is none")]
 fn product_with(f: &Scalar, place: usize) -> Option<(usize, usize, usize)> {
     let steps = f.steps();
     let sum = steps.iter().position(|s| *s == Step::Arg(place as u32))?;
@@ -93,6 +93,7 @@ fn scaled_weights(weights: &Tensor, scales: &Tensor) -> Option<Tensor> {
 }
 
 /// The expression with one step in the place of another.
+#[allow(clippy::wildcard_enum_match_arm, reason = "changes some steps of an expression; any other is copied")]
 fn with_step(f: &Scalar, old: usize, by: usize) -> Scalar {
     let renamed = |&a: &u32| if a as usize == old { by as u32 } else { a };
     let step = |s: &Step| match s {
@@ -105,6 +106,7 @@ fn with_step(f: &Scalar, old: usize, by: usize) -> Scalar {
 }
 
 /// The expression of those operands only that it uses.
+#[allow(clippy::wildcard_enum_match_arm, reason = "changes some steps of an expression; any other is copied")]
 fn without_unused(f: &Scalar, args: &mut Vec<Value>) -> Scalar {
     let is_used = |n: usize| f.steps().contains(&Step::Arg(n as u32));
     let step = |s: &Step| match s {

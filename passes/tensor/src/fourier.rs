@@ -59,6 +59,7 @@ struct WeightRows<'f> {
     step: usize,
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
 fn product<'f>(func: &'f Func, node: &Node) -> Option<Product<'f>> {
     let rows = |operand: usize, axis: usize| match &func.node(node.args[operand]).op {
         Op::Const { value } if value.dtype() == DType::F32 => {
@@ -103,6 +104,7 @@ impl Product<'_> {
     }
 
     /// Signals as rows, and the axes in front of them.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "`product` gives convolutions and contractions")]
     fn signals<'g>(&self, x: X<'g>, node: &Node) -> numrsc_ir::Result<(X<'g>, Vec<Dim>)> {
         let x = match &node.op {
             Op::Conv { strides, dilations, .. } => {
@@ -121,6 +123,7 @@ impl Product<'_> {
     }
 
     /// Sums `[outer, 1, rows, 1]` as the product has them.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "`product` gives convolutions and contractions")]
     fn arranged<'g>(&self, sums: X<'g>, node: &Node, outer: &[Dim]) -> numrsc_ir::Result<X<'g>> {
         let own = match (&node.op, &node.ty) {
             (Op::Contract { .. }, Type::Tensor(t)) if self.signal == 0 => t.shape[outer.len()..].to_vec(),

@@ -38,6 +38,7 @@ fn has_narrow(ty: &Type) -> bool {
     matches!(ty, Type::Tensor(t) if is_narrow(t.dtype))
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "only tensors have a type of elements")]
 fn with_dtype(ty: &Type, dtype: DType) -> Type {
     match ty {
         Type::Tensor(t) => Type::tensor(dtype, t.shape.clone()),
@@ -52,12 +53,35 @@ fn moves(op: &Op) -> bool {
         Op::Reduce { f, .. } | Op::Scan { f, .. } | Op::Window { f, .. } => matches!(f, ReduceFn::Max | ReduceFn::Min),
         Op::Scatter { f } => !matches!(f, ScatterFn::Add | ScatterFn::Mul),
         Op::Contract { .. } | Op::Conv { .. } | Op::Broadcast { .. } => false,
-        _ => true,
+        Op::Param { .. }
+        | Op::Const { .. }
+        | Op::Iota { .. }
+        | Op::Size { .. }
+        | Op::Bind { .. }
+        | Op::Map { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Slice { .. }
+        | Op::Pad { .. }
+        | Op::Concat { .. }
+        | Op::Gather { .. }
+        | Op::Arg { .. }
+        | Op::ArgSort { .. }
+        | Op::Compress { .. }
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Get { .. }
+        | Op::SeqMake { .. }
+        | Op::SeqLen {}
+        | Op::SeqAt { .. }
+        | Op::SeqInsert { .. }
+        | Op::SeqErase {} => true,
     }
 }
 
 impl Widen {
     /// A function with some parameters wide; all results are, or none.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "only parameters are not ops of their own")]
     fn function(&self, func: &Func, wide_param: &dyn Fn(usize) -> bool, wide_results: bool) -> Result<Func> {
         let mut new = Rebuild::of(func, "widen", |new, node, args| match &node.op {
             Op::Param { index, ty } if wide_param(*index as usize) => {
@@ -73,6 +97,7 @@ impl Widen {
         Ok(new.with_results(results))
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "`moves` says of every other op what its operands have to be")]
     fn node(&self, new: &mut Rebuild<'_>, node: &Node, mut args: Vec<Value>) -> Result<Value> {
         match &node.op {
             Op::Map { f } => self.map(new, node, f, args),
@@ -146,8 +171,8 @@ impl Widen {
         }
     }
 
-    /// The function of wide elements, where those before were of these types. What is rounded last is not made wide
-    /// again.
+    /// The function of wide elements, where those before were of these types. What is rounded last is not made wide again.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "another conversion stays what it is")]
     fn scalar(&self, f: &Scalar, of: &[DType]) -> std::result::Result<Scalar, String> {
         let types = f.types(of)?;
         let is_narrow = |dtype: DType| self.keeps && is_narrow(dtype);
@@ -220,6 +245,7 @@ fn wide(new: &mut Rebuild<'_>, v: Value) -> Result<Value> {
 }
 
 /// The value with elements of the type that they had before.
+#[allow(clippy::wildcard_enum_match_arm, reason = "only tensors have a type of elements")]
 fn as_before(new: &mut Rebuild<'_>, before: Value, v: Value) -> Result<Value> {
     match new.func.ty(before) {
         Type::Tensor(t) => converted(new, v, t.dtype),
@@ -227,6 +253,7 @@ fn as_before(new: &mut Rebuild<'_>, before: Value, v: Value) -> Result<Value> {
     }
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "only tensors have a type of elements")]
 fn converted(new: &mut Rebuild<'_>, v: Value, to: DType) -> Result<Value> {
     match new.out.ty(v) {
         Type::Tensor(t) if t.dtype != to => new.push(Op::Map { f: Scalar::convert(ScalarFn::Cast, to) }, &[v]),

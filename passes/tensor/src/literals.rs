@@ -9,6 +9,7 @@ pub fn literals(func: &Func, _: &Context) -> Result<Func> {
     with_literals(func)
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
 fn with_literals(func: &Func) -> Result<Func> {
     let same = same_numbers(func);
     let new = Rebuild::of(func, "literals", |new, node, mut args| {
@@ -39,6 +40,7 @@ fn with_literals(func: &Func) -> Result<Func> {
 }
 
 /// The nodes whose elements are all the same constant.
+#[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
 fn same_numbers(func: &Func) -> HashMap<Value, Lit> {
     let mut same: HashMap<Value, Lit> = HashMap::new();
     for (v, node) in func.values() {
@@ -54,7 +56,8 @@ fn same_numbers(func: &Func) -> HashMap<Value, Lit> {
     same
 }
 
-/// The expression with literals for the operands that are one number, and the other operands renumbered.
+/// The expression with literals for the operands that are one number, and the others renumbered.
+#[allow(clippy::wildcard_enum_match_arm, reason = "changes some steps of an expression; any other is copied")]
 fn substituted(f: &Scalar, args: &[Value], same: &HashMap<Value, Lit>) -> Scalar {
     let steps: Vec<Step> = f
         .steps()

@@ -40,7 +40,8 @@ fn unrolled(func: &Func) -> Result<Func> {
     Ok(out.without_dead_nodes())
 }
 
-/// The number of rounds of a loop, if it is known and small, and every round has the types that the loop states.
+/// How often a loop runs, if that is known and little, and every round has the types that the loop states.
+#[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
 fn rounds(func: &Func, node: &Node, body: &Func) -> Option<i64> {
     let Op::Loop { states, types, .. } = &node.op else { return None };
     let constant = |v: Value| match &func.node(v).op {

@@ -1,19 +1,12 @@
-//! Depthwise convolutions: a vector of channels at a time, a few pixels of a row together, so that each element is
-//! loaded once per row of the window and the weights stay in registers. Windows that cross a border skip what lies
-//! outside, at compile time where possible.
-use crate::{
-    arg::Arg,
-    blocked::Output,
-    element::{ElementEmitter, Site},
-    entry::Frame,
-    pointwise::Kernel,
-};
+//! Convolutions of every channel by itself: a vector of channels at a time, a few pixels of a row together, so that each element is loaded once per row
+//! of the window and the weights stay in registers. Windows that are cut off by the borders leave out what lies outside, where possible when compiling.
+use crate::{arg::Arg, blocked::Output, element::ElementEmitter, entry::Frame, pointwise::Kernel};
 use numrsc_ir::{
     Dim,
     kernel::{Elem, Kind, Ty, V, build::Builder},
 };
 use numrsc_schedule::{conv::BlockedConv, epilogue::Epilogue, index::unravel, state::LowerState};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 /// Pixels of a tile where the weights do not fit the registers anyway.
 const PIXELS: i64 = 8;
@@ -106,8 +99,7 @@ impl<'c> Depthwise<'c> {
     pub(super) fn kernel(&self, state: &mut LowerState, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end] = [builder.params()[0], builder.params()[1]];
-        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut em = ElementEmitter::new(&mut builder, state, &frame.scope, site);
+        let mut em = ElementEmitter::for_kernel(&mut builder, state, &frame.scope);
         let pointer = em.parameter(Ty::PTR, Arg::Output);
         let output = Output::new(&mut em, epilogue, pointer, self.conv);
         let weights = em.parameter(Ty::PTR, Arg::Entry(weights));
@@ -140,7 +132,7 @@ impl<'c> Depthwise<'c> {
             vec![]
         });
         let work = &Dim::product(&self.output).floor_div(&parts) * &Dim::Const(self.taps());
-        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+        let args = em.into_arguments();
         Kernel { function: builder.finish("conv_depthwise", vec![]), args, extent, work, in_place: output.in_place }
     }
 

@@ -9,7 +9,7 @@ use crate::{
         halo::Halo,
         products::{PixelTile, Products, most_pixels, tiles},
     },
-    element::{ElementEmitter, Site},
+    element::ElementEmitter,
     entry::Frame,
     gemm::{branch, once_per_block},
     pointwise::Kernel,
@@ -150,8 +150,7 @@ impl<'c> Direct<'c> {
     pub(super) fn kernel(&self, state: &mut LowerState, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
-        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut em = ElementEmitter::new(&mut builder, state, &frame.scope, site);
+        let mut em = ElementEmitter::for_kernel(&mut builder, state, &frame.scope);
         let pointer = em.parameter(Ty::PTR, Arg::Output);
         let output = Output::new(&mut em, epilogue, pointer, self.conv);
         let weights = em.parameter(Ty::PTR, Arg::Entry(weights));
@@ -200,7 +199,7 @@ impl<'c> Direct<'c> {
         });
         let pixels = &Dim::product(&self.output[1..]) * &Dim::Const(self.rows);
         let work = &pixels * &Dim::Const(1 + conv.depth() * conv.out_vectors / self.chunks);
-        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+        let args = em.into_arguments();
         Kernel { function: builder.finish("conv_blocks", vec![]), args, extent, work, in_place: output.in_place }
     }
 

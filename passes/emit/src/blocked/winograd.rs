@@ -8,7 +8,7 @@ use crate::{
         packing::Filters,
         products::{Products, most_pixels, tiles},
     },
-    element::{ElementEmitter, Site},
+    element::ElementEmitter,
     entry::Frame,
     gemm::once_per_block,
     pointwise::Kernel,
@@ -119,8 +119,7 @@ impl<'c> Winograd<'c> {
     pub(super) fn kernel(&self, state: &mut LowerState, frame: &Frame<'_>, epilogue: &Epilogue, weights: V) -> Kernel {
         let mut builder = Builder::new(Kind::Kernel, &[]);
         let [begin, end, worker] = [builder.params()[0], builder.params()[1], builder.params()[2]];
-        let site = Site::Kernel { args: vec![], pointers: HashMap::new() };
-        let mut em = ElementEmitter::new(&mut builder, state, &frame.scope, site);
+        let mut em = ElementEmitter::for_kernel(&mut builder, state, &frame.scope);
         let pointer = em.parameter(Ty::PTR, Arg::Output);
         let output = Output::new(&mut em, epilogue, pointer, self.conv);
         let weights = em.parameter(Ty::PTR, Arg::Entry(weights));
@@ -149,7 +148,7 @@ impl<'c> Winograd<'c> {
             vec![]
         });
         let work = Dim::Const(self.transform.places() * self.most * conv.in_blocks * conv.lanes * self.part());
-        let Site::Kernel { args, .. } = em.site else { unreachable!("a kernel") };
+        let args = em.into_arguments();
         let name = format!("conv_winograd_{0}x{0}", self.transform.outputs());
         Kernel { function: builder.finish(&name, vec![]), args, extent, work, in_place: output.in_place }
     }

@@ -9,6 +9,7 @@ use numrsc_ir::{
 use numrsc_scalar as scalar;
 
 impl Entry {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "what is no tensor is a sequence or a tuple")]
     pub(super) fn check(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
         let func = frame.scope.func;
         let node = func.node(v);
@@ -100,7 +101,22 @@ impl Entry {
                 let rest = w[0].modulo(&Dim::Const(*groups));
                 self.equal(frame, &rest, &Dim::ZERO, "the output channels do not divide into the groups")?;
             }
-            _ => {}
+            Op::Const { .. }
+            | Op::Iota { .. }
+            | Op::Size { .. }
+            | Op::Bind { .. }
+            | Op::Transpose { .. }
+            | Op::Pad { .. }
+            | Op::Reduce { .. }
+            | Op::Scan { .. }
+            | Op::ArgSort { .. }
+            | Op::Compress { .. }
+            | Op::Window { .. }
+            | Op::SeqMake { .. }
+            | Op::SeqLen {}
+            | Op::SeqAt { .. }
+            | Op::SeqInsert { .. }
+            | Op::SeqErase {} => {}
         }
         if let Type::Tensor(t) = func.ty(v) {
             for d in &t.shape {

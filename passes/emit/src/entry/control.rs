@@ -47,6 +47,7 @@ impl Entry {
     }
 
     /// The results of control flow as a tuple whose stated types may name sizes.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "what is no tensor is a sequence or a tuple")]
     fn give_tuple(&mut self, frame: &mut Frame<'_>, v: Value, types: &[Type], flat: &[V]) -> Result<()> {
         let mut flat = flat.iter().copied();
         let mut pairs = Vec::new();
@@ -434,6 +435,7 @@ struct LoopRows {
 
 impl State {
     /// What is carried from round to round: the address, the sizes that may change, the blocks that take turns.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "tensors are all that is not flat")]
     fn carried(&self) -> Vec<V> {
         let mut all = match &self.slot {
             Slot::Tensor { pointer, sizes } => {
@@ -449,6 +451,7 @@ impl State {
     }
 
     /// The state in another round, from what is carried.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "tensors are all that is not flat")]
     fn with_carried(&self, carried: &mut impl Iterator<Item = V>) -> State {
         let mut next = || carried.next().expect("as many as were given");
         let slot = match &self.slot {

@@ -326,6 +326,7 @@ impl Entry {
     }
 
     /// A tensor of the frame as a value for others.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "what is no tensor is a sequence or a tuple")]
     pub(super) fn slot(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<Slot> {
         match frame.scope.func.ty(v) {
             Type::Tensor(t) => {

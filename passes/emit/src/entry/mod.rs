@@ -142,6 +142,7 @@ impl Entry {
         self.b.load(ty, context, slot)
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "what is no tensor is a sequence or a tuple")]
     fn run_main(&mut self, func: &Func) -> Result<()> {
         let inputs = self.context_slot(Ty::PTR, context::INPUTS);
         let outputs = self.context_slot(Ty::PTR, context::OUTPUTS);
@@ -248,6 +249,7 @@ impl Entry {
     }
 
     /// Hand over the results.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "what is no tensor is a sequence or a tuple")]
     fn results(&mut self, frame: &mut Frame<'_>, targets: &[ResultTarget]) -> Result<Vec<Slot>> {
         let func = frame.scope.func;
         let mut slots = Vec::new();

@@ -103,6 +103,10 @@ impl Entry {
     }
 
     /// A product, and what is computed as it is stored.
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "what is no contraction or convolution with a kernel of its own is a window"
+    )]
     fn product(&mut self, frame: &mut Frame<'_>, epilogue: &Epilogue) -> Result<()> {
         if let Some(attention) = frame.fusion.attentions.get(&epilogue.product).cloned() {
             return attention::emit(self, frame, &attention, epilogue);

@@ -12,6 +12,7 @@ use numrsc_schedule::fuse::Buffer;
 const ELEMENT_BYTES: i64 = context::ELEMENT_SLOTS * 8;
 
 impl Entry {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "`emit` lists the ops on sequences")]
     pub(super) fn sequence(&mut self, frame: &mut Frame<'_>, v: Value) -> Result<()> {
         let node = frame.scope.func.node(v);
         let args = &node.args;
@@ -88,6 +89,7 @@ impl Entry {
         Ok(())
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "the verifier knows sequences from tensors")]
     fn sequence_block(&self, frame: &Frame<'_>, v: Value) -> V {
         match &frame.others[&v] {
             Slot::Seq(block) => *block,

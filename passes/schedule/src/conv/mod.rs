@@ -206,6 +206,7 @@ pub fn has_no_sign(func: &Func, v: Value) -> bool {
 }
 
 /// Do all weights fit integers of 8 bits?
+#[allow(clippy::wildcard_enum_match_arm, reason = "all types have numbers")]
 pub fn fits_byte(w: &Tensor) -> bool {
     match w.dtype() {
         DType::I8 => true,
@@ -238,6 +239,7 @@ pub fn slice_for(inputs: i64, block: i64, at_once: i64) -> i64 {
     if most == steps && 8 * rounded(most / 2) <= 7 * rounded(most) { most / 2 } else { most }
 }
 
+#[allow(clippy::wildcard_enum_match_arm, reason = "convolutions in blocks have constant weights")]
 pub fn weights<'f>(scope: &Scope<'f>, w: Value) -> &'f Tensor {
     match &scope.func.node(w).op {
         Op::Const { value } => value,

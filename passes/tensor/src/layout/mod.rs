@@ -87,6 +87,7 @@ struct BlockPlan<'f> {
 }
 
 impl<'f> BlockPlan<'f> {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "`carries` lists the other ops")]
     fn new(func: &'f Func, machine: Machine) -> BlockPlan<'f> {
         let n = func.nodes().len();
         let mut users = vec![Vec::new(); n];
@@ -121,8 +122,9 @@ impl<'f> BlockPlan<'f> {
         Some(products.saturating_mul(if alone { DEPTHWISE_PRODUCT_WON } else { PRODUCT_WON }))
     }
 
-    /// Does a user read an operand in blocks? Constants and broadcasts cost nothing in either form, and a plain
-    /// convolution may take either.
+    /// Does a user want the blocks of an operand? Constants and what is repeated cost nothing in either form, and a convolution without blocks may
+    /// take either.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "`takes_blocks` lists the other ops")]
     fn wants_blocks(&self, user: Value, operand: Value) -> bool {
         if self.takes[user.0 as usize] && !self.blocked[user.0 as usize] {
             return self.blocked[operand.0 as usize];

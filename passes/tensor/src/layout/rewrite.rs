@@ -31,7 +31,28 @@ pub(super) fn carries(func: &Func, v: Value, machine: Machine) -> bool {
             let channel = axes.iter().position(|&a| a == 1).map(|i| &x.shape[i]);
             channel.is_none_or(|d| *d == Dim::ONE || whole(d))
         }
-        _ => false,
+        Op::Param { .. }
+        | Op::Const { .. }
+        | Op::Iota { .. }
+        | Op::Size { .. }
+        | Op::Bind { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Scatter { .. }
+        | Op::Scan { .. }
+        | Op::Arg { .. }
+        | Op::ArgSort { .. }
+        | Op::Compress { .. }
+        | Op::Contract { .. }
+        | Op::Conv { .. }
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Get { .. }
+        | Op::SeqMake { .. }
+        | Op::SeqLen {}
+        | Op::SeqAt { .. }
+        | Op::SeqInsert { .. }
+        | Op::SeqErase {} => false,
     }
 }
 
@@ -40,7 +61,33 @@ pub(super) fn takes_blocks(op: &Op, operand: Option<usize>) -> bool {
     match op {
         Op::Map { .. } | Op::Concat { .. } => true,
         Op::Broadcast { .. } => false,
-        _ => operand == Some(0),
+        Op::Conv { .. }
+        | Op::Window { .. }
+        | Op::Pad { .. }
+        | Op::Slice { .. }
+        | Op::Reduce { .. }
+        | Op::Gather { .. } => operand == Some(0),
+        Op::Param { .. }
+        | Op::Const { .. }
+        | Op::Iota { .. }
+        | Op::Size { .. }
+        | Op::Bind { .. }
+        | Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Scatter { .. }
+        | Op::Scan { .. }
+        | Op::Arg { .. }
+        | Op::ArgSort { .. }
+        | Op::Compress { .. }
+        | Op::Contract { .. }
+        | Op::If { .. }
+        | Op::Loop { .. }
+        | Op::Get { .. }
+        | Op::SeqMake { .. }
+        | Op::SeqLen {}
+        | Op::SeqAt { .. }
+        | Op::SeqInsert { .. }
+        | Op::SeqErase {} => unreachable!("`{op}` has no blocks"),
     }
 }
 
@@ -200,6 +247,10 @@ impl<'f> Rewrite<'f> {
         self.push(Op::Transpose { perm }, &[x])
     }
 
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "`carries` lists the ops that can have blocks; the others of them keep their attributes"
+    )]
     fn node_in_blocks(&mut self, v: Value) -> Result<Value> {
         let node = self.func.node(v);
         let zero = [Dim::ZERO];

@@ -88,6 +88,7 @@ impl<'f> Round<'f> {
         more(self.shape(v).get(1)?.as_const()?, self.machine)
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "only constants are known")]
     fn constant(&self, v: Value) -> Option<&'f Tensor> {
         match &self.func.node(v).op {
             Op::Const { value } => Some(value),
@@ -95,6 +96,7 @@ impl<'f> Round<'f> {
         }
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
     fn filler_of(&self, v: Value, node: &Node) -> Option<Tensor> {
         let of = |number: usize| self.filler[node.args[number].0 as usize].clone();
         self.more(v)?;
@@ -148,8 +150,9 @@ impl<'f> Round<'f> {
         self.constant(w).filter(|w| w.rank() >= 3 && !w.is_empty() && (w.dtype() == DType::F32 || is_narrow))
     }
 
-    /// Should a node be padded even if no user wants that? Where only channels are left, padding costs nothing; and a
-    /// convolution of an operand without blocks cannot be blocked otherwise.
+    /// Should a node have additional channels even if nobody wants them? Where nothing is left but channels, they cost nothing; and a convolution of
+    /// something that has no blocks gets none otherwise.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
     fn starts_here(&self, v: Value, node: &Node) -> bool {
         if self.filler[v.0 as usize].is_none() {
             return false;
@@ -168,6 +171,7 @@ impl<'f> Round<'f> {
     }
 
     /// Should an operand of a node have additional channels?
+    #[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
     fn wants(&self, v: Value, node: &Node, number: usize) -> bool {
         let carried = self.filler[v.0 as usize].is_some() && self.wanted[v.0 as usize];
         match &node.op {
@@ -216,6 +220,10 @@ impl<'f> Round<'f> {
         self.push(node.op.clone(), &args)
     }
 
+    #[allow(
+        clippy::wildcard_enum_match_arm,
+        reason = "`filler_of` lists the ops with more channels; the others of them keep their attributes"
+    )]
     fn node_with_more(&mut self, v: Value, node: &Node) -> Result<Value> {
         let channels = self.more(v).expect("channels to round up");
         match &node.op {

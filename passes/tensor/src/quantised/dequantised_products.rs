@@ -43,7 +43,8 @@ struct Operands {
     axis: Option<i64>,
 }
 
-/// The operands of a product that can be computed on integers.
+/// The operands of a product that can be one of integers.
+#[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
 fn operands(func: &Func, node: &Node, machine: Machine) -> Option<Operands> {
     let at = match &node.op {
         Op::Conv { groups: 1, in_block: 1, out_block: 1, .. } => 1,

@@ -54,6 +54,7 @@ struct Source {
 }
 
 impl Dot4 {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
     pub(crate) fn of(func: &Func, node: &Node, machine: Machine) -> Option<Dot4> {
         let at = match &node.op {
             Op::Contract { .. } => node.args.iter().position(|a| packs(func, node, *a))?,
@@ -114,6 +115,7 @@ impl Dot4 {
 
 impl LeftOperand {
     /// `place` tells which axis of the result an axis of the rows is, if it is not summed over.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "an operand that is no map has no zero point")]
     fn of(func: &Func, v: Value, place: &dyn Fn(usize) -> Option<i64>) -> Option<LeftOperand> {
         let (mut v, mut views) = (v, vec![]);
         while is_view(&func.node(v).op) {
@@ -247,6 +249,7 @@ impl Expression {
 }
 
 /// A step of an expression, as one over the operands that it needs.
+#[allow(clippy::wildcard_enum_match_arm, reason = "changes some steps of an expression; any other is copied")]
 fn part(f: &Scalar, step: u32, args: &[Value]) -> Expression {
     let f = Scalar::new(f.steps(), step as usize);
     let mut used: Vec<u32> =

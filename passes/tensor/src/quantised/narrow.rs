@@ -31,7 +31,8 @@ enum Operand {
     Computed,
 }
 
-/// How the operands of a product are narrowed, if all can be, and if the one to be packed is a constant.
+/// How the operands of a product are narrowed, if all can be, and the one that should be packed is a constant.
+#[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
 fn narrowed(func: &Func, node: &Node) -> Option<Vec<Operand>> {
     let weights = match node.op {
         Op::Contract { .. } => *node.args.iter().find(|a| packs(func, node, **a))?,
@@ -52,6 +53,7 @@ fn narrowed(func: &Func, node: &Node) -> Option<Vec<Operand>> {
 }
 
 /// The elements of a constant, or of a function of one.
+#[allow(clippy::wildcard_enum_match_arm, reason = "recognises some ops; any other is left as it is")]
 pub(crate) fn constant(func: &Func, v: Value) -> Option<Tensor> {
     let node = func.node(v);
     let of = |v: Value| match &func.node(v).op {
