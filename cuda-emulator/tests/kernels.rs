@@ -270,6 +270,7 @@ fn what_is_unknown_is_refused() {
         ("add.u32.wild %r1, %r2, %r3;", "not supported"),
         ("ld.global.wild.u32 %r1, [%rd1];", "`.wild`"),
         ("ld.global.u32 %r1, [%q];", "`%q`"),
+        ("not.pred;", "a result is missing"),
         ("bra $nowhere;", "no label `$nowhere`"),
         ("call foo;", "not supported"),
         (".local .align 4 .b8 frame[16];", "local memory"),

@@ -111,10 +111,11 @@ impl Decoder<'_> {
 
     /// `and`, `or`, `xor` and `not` of predicates.
     fn predicates(&mut self, name: &str, operands: &[Operand]) -> Decoded<(Kind, Class)> {
-        let Slot::Predicate(d) = self.destination(&operands[0], 1)? else {
+        let Some((result, rest)) = operands.split_first() else { return Err(self.fail("a result is missing")) };
+        let Slot::Predicate(d) = self.destination(result, 1)? else {
             return Err(self.fail("the result is not a predicate"));
         };
-        let of = operands[1..].iter().map(|o| self.predicate(o)).collect::<Decoded<Vec<_>>>()?;
+        let of = rest.iter().map(|o| self.predicate(o)).collect::<Decoded<Vec<_>>>()?;
         let read = |r: &Registers, (p, negated): (usize, bool)| {
             if negated { !r.predicates[p] } else { r.predicates[p] }
         };

@@ -214,9 +214,7 @@ impl Parser<'_> {
                 ".shared" => space = Space::Shared,
                 ".align" => align = Some(self.int()?),
                 ".attribute" => {
-                    while !self.accept(')') {
-                        self.at += 1;
-                    }
+                    self.skip_to(')')?;
                 }
                 ty if ty.starts_with('.') => element = Some(self.type_bytes(ty)?),
                 _ => {
@@ -293,9 +291,7 @@ impl Parser<'_> {
                 }
                 Some(".local") => return self.fail("local memory is not supported: accumulators live in registers"),
                 Some(".pragma") => {
-                    while !self.accept(';') {
-                        self.at += 1;
-                    }
+                    self.skip_to(';')?;
                 }
                 Some(word) if matches!(self.tokens.get(self.at + 1), Some((Token::Punct(':'), _))) => {
                     entry.labels.push((word.to_owned(), entry.code.len()));
@@ -429,6 +425,17 @@ impl Parser<'_> {
     fn small(&mut self) -> Parsed<u32> {
         let n = self.int()?;
         u32::try_from(n).map_err(|_| SyntaxError::at(self.line(), format!("{n} is too large")))
+    }
+
+    /// Skip everything up to this, and it too.
+    fn skip_to(&mut self, c: char) -> Parsed<()> {
+        while !self.accept(c) {
+            if self.at >= self.tokens.len() {
+                return self.fail(format!("`{c}` is missing"));
+            }
+            self.at += 1;
+        }
+        Ok(())
     }
 
     fn accept(&mut self, c: char) -> bool {
